@@ -52,7 +52,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common connection peer makers moved transfer extended datagrams two_ends traffic srq service cno state left order random random_objects random_calls zero_based
+C_SHARED := tap common connection peer makers moved transfer extended datagrams two_ends traffic srq service cno state left order random random_objects random_calls windows zero_based
 C_DEMO := dat_demo demo
 C_MODEL := model_agent
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
@@ -224,7 +224,7 @@ $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
 
 # Of functions that DAT 1.2 does not have.
-C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagram_peers t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_zero_based t_zero_based_rmr
+C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagram_peers t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_rmr_invalidate t_zero_based t_zero_based_rmr
 ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(C_TESTS:%=$(OUT)/dat2/%)
 
 # On libraries of a dev build whose threads can be delayed at points (src/delay.rs), and own locks

@@ -120,10 +120,10 @@ if [ -n "${LONG-}" ]; then
 else
 	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)
-	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_srq t_srq_marks)
+	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|send|counters|zero_based|zero_based_rmr))*'
+	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr))*'
 	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 

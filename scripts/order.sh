@@ -17,7 +17,7 @@ programs=("$@")
 if [ $# = 0 ]; then
 	programs=(t_notify t_order t_order_data t_order_ends t_order_evd t_order_requests)
 	[ -n "${BOUNDED-}" ] || programs+=(t_agent t_cno t_connect t_cr t_disconnect t_evd t_evd_wait
-		t_handoff t_psp t_rmr t_rsp t_srq t_srq_marks)
+		t_handoff t_psp t_rmr t_rmr_invalidate t_rsp t_srq t_srq_marks)
 fi
 make --no-print-directory TESTS="${programs[*]}" order-bin >&2 || exit 1
 

@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Remote memory regions: dat_rmr_create(3DAT), dat_rmr_bind(3DAT), dat_rmr_query(3DAT),
  * dat_rmr_free(3DAT). Side b binds, side a is the peer who uses the keys. */
-#include "transfer.h"
+#include "windows.h"
 
-#ifdef DAT2
-#include <dat2/udat_redirection.h>
-#endif
 #include <stdlib.h>
 #include <string.h>
-
-static DAT_RMR_HANDLE rmr;
-
-static void rmr_up(void)
-{
-	rmr = up_to_bind();
-}
 
 /* For tests that begin anew. */
 static void rmr_down(void)
@@ -22,67 +12,6 @@ static void rmr_down(void)
 	down();
 	free(ma.at);
 	free(mb.at);
-}
-
-static DAT_RETURN bind_mem(const struct mem *mem, size_t at, size_t size,
-			   DAT_MEM_PRIV_FLAGS privileges, DAT_UINT64 value,
-			   DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT *key)
-{
-	DAT_LMR_TRIPLET range = dx_local(mem->local, mem->at + at, size);
-
-	return dx_rmr_bind(rmr, mem->lmr, &range, privileges, p.ep_b, cookie(value), flags, key);
-}
-
-#define READ DAT_MEM_PRIV_REMOTE_READ_FLAG
-#define WRITE DAT_MEM_PRIV_REMOTE_WRITE_FLAG
-#define BOTH (READ | WRITE)
-
-static void expect_bind(DAT_UINT64 value, DAT_RMR_BIND_COMPLETION_STATUS status)
-{
-	DAT_RMR_BIND_COMPLETION_EVENT_DATA data;
-
-	data = EXPECT(p.b.request_evd, DAT_RMR_BIND_COMPLETION_EVENT)
-		       .event_data.rmr_completion_event_data;
-	CHECK(data.rmr_handle == rmr);
-	CHECK_EQ(data.user_cookie.as_64, value);
-	CHECK_EQ(data.status, status);
-}
-
-/* Binds a range of mb for both and waits for it. */
-static DAT_RMR_CONTEXT bound(size_t at, size_t size, DAT_MEM_PRIV_FLAGS privileges)
-{
-	DAT_RMR_CONTEXT key = 0;
-
-	OK(bind_mem(&mb, at, size, privileges, 7, DAT_COMPLETION_DEFAULT_FLAG, &key));
-	expect_bind(7, DAT_RMR_BIND_SUCCESS);
-	return key;
-}
-
-static DAT_RETURN write_with(DAT_RMR_CONTEXT key, size_t to, size_t size, DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, size);
-	DAT_RMR_TRIPLET remote = dx_remote(key, mb.at + to, size);
-
-	return dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(value), &remote,
-				      DAT_COMPLETION_DEFAULT_FLAG);
-}
-
-static DAT_RETURN read_with(DAT_RMR_CONTEXT key, size_t from, size_t size, DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at + SIZE / 2, size);
-	DAT_RMR_TRIPLET remote = dx_remote(key, mb.at + from, size);
-
-	return dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(value), &remote,
-				     DAT_COMPLETION_DEFAULT_FLAG);
-}
-
-/* A read that the target refuses: the end of the connection. */
-static void refused(DAT_RMR_CONTEXT key, size_t from, size_t size)
-{
-	OK(read_with(key, from, size, 66));
-	EXPECT_DTO(p.a.request_evd, 66, DAT_DTO_ERR_REMOTE_ACCESS);
-	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
 }
 
 /* --- dat_rmr_create, dat_rmr_query, dat_rmr_free ---------------------------------------------- */
@@ -498,84 +427,6 @@ static void rmr_bind__zero_based(void)
 	}
 	down();
 }
-
-/* Side a invalidates a key with a message. */
-static DAT_DTO_COMPLETION_STATUS invalidated(DAT_RMR_CONTEXT key)
-{
-	DAT_LMR_TRIPLET out = dx_local(ma.local, ma.at, 10);
-
-	OK(b_receives(500, 10, 1));
-	OK(DAT_EP_POST_SEND_WITH_INVALIDATE(p.ep_a, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG,
-					    DAT_TRUE, key));
-	return EXPECT(p.b.recv_evd, DAT_DTO_COMPLETION_EVENT)
-		.event_data.dto_completion_event_data.status;
-}
-
-/* The window is closed: it needs no other bind, and its region can be freed. */
-static void rmr_invalidate__closes_the_window(void)
-{
-	DAT_RMR_PARAM param;
-	struct mem mem;
-	DAT_RMR_CONTEXT key = 0;
-
-	rmr_up();
-	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
-	OK(bind_mem(&mem, 0, 100, BOTH, 3, DAT_COMPLETION_DEFAULT_FLAG, &key));
-	expect_bind(3, DAT_RMR_BIND_SUCCESS);
-	CHECK_CODE(dat_lmr_free(mem.lmr), DAT_INVALID_STATE, DAT_INVALID_STATE_LMR_IN_USE);
-	CHECK_EQ(invalidated(key), DAT_DTO_SUCCESS);
-	OK(dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
-	CHECK_EQ(param.rmr_context, 0);
-	CHECK_EQ(param.mem_priv, DAT_MEM_PRIV_NONE_FLAG);
-	CHECK_EQ(param.lmr_triplet.segment_length, 0);
-	free_mem(&mem);
-	down();
-}
-
-/* The key of a region is open to all peers of the zone: none of them can take it from the others. */
-static void rmr_invalidate__not_a_region(void)
-{
-	DAT_EP_HANDLE other_a, other_b;
-	struct mem mem;
-	DAT_LMR_TRIPLET in;
-	DAT_RMR_TRIPLET remote;
-
-	rmr_up();
-	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
-	other_a = make_ep(&p.a, NULL);
-	other_b = make_ep(&p.b, NULL);
-	connect_eps(&p.a, other_a, &p.b, other_b);
-	CHECK(invalidated(mem.remote) != DAT_DTO_SUCCESS);
-	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT(p.a.request_evd, DAT_DTO_COMPLETION_EVENT);
-	in = dx_local(ma.local, ma.at, 100);
-	remote = dx_remote(mem.remote, mem.at, 100);
-	OK(dat_ep_post_rdma_read(other_a, 1, &in, cookie(4), &remote, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
-	free_mem(&mem);
-	down();
-}
-
-static void rmr_invalidate__by_the_peer(void)
-{
-	DAT_RMR_CONTEXT key;
-	DAT_LMR_TRIPLET out;
-
-	rmr_up();
-	key = bound(0, 100, BOTH);
-	OK(b_receives(500, 10, 1));
-	out = dx_local(ma.local, ma.at, 10);
-	OK(DAT_EP_POST_SEND_WITH_INVALIDATE(p.ep_a, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG,
-					    DAT_TRUE, key));
-	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-	/* It can be bound again. */
-	OK(read_with(bound(0, 100, BOTH), 0, 100, 3));
-	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
-	refused(key, 0, 100);
-	down();
-}
 #endif
 
 static const struct tap_test tests[] = {
@@ -598,9 +449,6 @@ static const struct tap_test tests[] = {
 	T(rmr_bind, unsignalled),
 #ifdef DAT2
 	T(rmr_bind, zero_based),
-	T(rmr_invalidate, by_the_peer),
-	T(rmr_invalidate, closes_the_window),
-	T(rmr_invalidate, not_a_region),
 #endif
 	TAP_END,
 };
