@@ -16,6 +16,10 @@
 //! reaches its caller: the handler continues after the sleep instead of returning, as C programs do
 //! that leave a handler by `longjmp(3)`. This is written in assembly for x86-64; elsewhere a
 //! cancellation of a thread that waits stays pending.
+//!
+//! A cancellation of a thread that sleeps comes by a signal, and the thread may be awake by then. glibc
+//! before 2.41 acts on the signal in any point of cancellation, even with cancellation disabled. So after
+//! a sleep that signal is blocked where there may be such points ([`Late`]).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
@@ -45,6 +49,8 @@ pub(crate) fn drop_reference<T>(reference: Arc<T>) {
 
 /// Cancellation is disabled in this thread until the drop.
 pub(crate) struct Disabled {
+    /// The block of the signal, if that may come late.
+    late: Option<Late>,
     /// The state before.
     before: c_int,
 }
@@ -52,20 +58,30 @@ pub(crate) struct Disabled {
 impl Disabled {
     /// Disables cancellation.
     pub fn begin() -> Disabled {
+        let mut disabled = Disabled::but_for_late();
+        if SLEPT.get() {
+            disabled.late = Some(Late::begin(disabled.before == DISABLE));
+        }
+        disabled
+    }
+
+    /// [`Disabled::begin`] for what has no point of cancellation.
+    fn but_for_late() -> Disabled {
         let mut before = DISABLE;
         // Miri has threads that cannot be cancelled.
         if cfg!(miri) {
-            return Disabled { before };
+            return Disabled { late: None, before };
         }
         // SAFETY: a place for the state.
         unsafe { pthread_setcancelstate(DISABLE, &mut before) };
-        Disabled { before }
+        Disabled { late: None, before }
     }
 }
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        if self.before == DISABLE {
+        let late = self.late.take();
+        if self.before == DISABLE && late.is_none() {
             return;
         }
         let mut old = 0;
@@ -74,7 +90,53 @@ impl Drop for Disabled {
         // SAFETY: places for what there was before.
         unsafe {
             pthread_setcanceltype(DEFERRED, &mut old);
+            drop(late);
             pthread_setcancelstate(self.before, &mut old);
+        }
+    }
+}
+
+/// The signal by which the C library cancels a thread that sleeps is blocked in this thread until the drop.
+struct Late {
+    /// The signals that were blocked before.
+    before: u64,
+}
+
+impl Late {
+    /// The signal.
+    const SIGCANCEL: u64 = 1 << (32 - 1);
+
+    /// Blocks the signal. It is expected as long as the thread is `inside` the call that has slept, and in the
+    /// next call: later than that it comes only if the thread that sends it had no processor all the time.
+    #[cold]
+    fn begin(inside: bool) -> Late {
+        SLEPT.set(inside);
+        Late {
+            before: Late::mask(libc::SIG_BLOCK, Late::SIGCANCEL),
+        }
+    }
+
+    /// Changes the mask of this thread; gives the one before. `sigprocmask(3)` leaves out the signals of the C library.
+    fn mask(how: c_int, signals: u64) -> u64 {
+        let mut before = 0u64;
+        let arguments = [
+            how as usize,
+            (&raw const signals).expose_provenance(),
+            (&raw mut before).expose_provenance(),
+            size_of::<u64>(),
+            0,
+            0,
+        ];
+        // SAFETY: two sets of signals as the kernel has them, which live during the call.
+        unsafe { system_call::make(libc::SYS_rt_sigprocmask, arguments) };
+        before
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if self.before & Late::SIGCANCEL == 0 {
+            Late::mask(libc::SIG_UNBLOCK, Late::SIGCANCEL);
         }
     }
 }
@@ -82,9 +144,13 @@ impl Drop for Disabled {
 thread_local! {
     /// This thread is in a call that waits, and the program has cancellation enabled.
     static CANCELLABLE: Cell<bool> = const { Cell::new(false) };
+    /// This thread has slept where a cancellation would have been acted upon, and no call has [expected](Late)
+    /// its signal since.
+    static SLEPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A call that waits: cancellation is disabled but for [`sleep`].
+/// A call that waits: cancellation is disabled but for [`sleep`]. What may have another point of cancellation
+/// there is [`Disabled`] once more.
 pub(crate) struct Waiting(Disabled);
 
 impl Waiting {
@@ -93,7 +159,7 @@ impl Waiting {
     /// # Errors
     /// The thread was cancelled.
     pub fn begin() -> Result<Waiting, Cancelled> {
-        let waiting = Waiting(Disabled::begin());
+        let waiting = Waiting(Disabled::but_for_late());
         CANCELLABLE.set(waiting.0.before == ENABLE);
         check()?;
         Ok(waiting)
@@ -139,6 +205,7 @@ pub(crate) unsafe fn sleep(number: c_long, arguments: [usize; 6]) -> Result<isiz
         result: 0,
     };
     if CANCELLABLE.get() {
+        SLEPT.set(cfg!(target_arch = "x86_64"));
         // SAFETY: the caller's promise.
         unsafe { catching::run(&mut call) }?;
     } else {

@@ -372,9 +372,10 @@ pub unsafe extern "C-unwind" fn cno_wait<A: Abi, D: Device>(
             cancelled = true;
             return Ok(());
         };
-        // Dropped before `_waiting`: if the IA was closed meanwhile, all that it had may go with this reference.
-        let cno = cno;
-        let Ok(result) = cno.wait(timeout(wait)) else {
+        let result = cno.wait(timeout(wait));
+        // If the IA was closed meanwhile, all that it had may go with this reference.
+        cancel::drop_reference(cno);
+        let Ok(result) = result else {
             cancelled = true;
             return Ok(());
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Evd;
 use super::dequeue::evd_of;
 use crate::abi::common::*;
-use crate::cancel::{self, Waiting};
+use crate::cancel::{self, Cancelled, Waiting};
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{
     answer_query, boundary, creation, device_error, non_null, short_boundary, timeout,
@@ -174,15 +174,17 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device, const KNOWN: bool>(
             cancelled = true;
             return Ok(());
         };
-        // Dropped before `_waiting`: if the IA was closed meanwhile, all that it had may go with this reference.
-        let evd = evd;
-        let Ok((result, more)) = evd.wait(timeout(wait), threshold) else {
+        let result = evd.wait(timeout(wait), threshold).map(|(result, more)| {
+            write_more(more);
+            evd.write_event::<A>(&result?, evd_handle, out());
+            Ok(())
+        });
+        // If the IA was closed meanwhile, all that it had may go with this reference.
+        cancel::drop_reference(evd);
+        result.unwrap_or_else(|Cancelled| {
             cancelled = true;
-            return Ok(());
-        };
-        write_more(more);
-        evd.write_event::<A>(&result?, evd_handle, out());
-        Ok(())
+            Ok(())
+        })
     });
     if cancelled {
         // SAFETY: all that this call had is destroyed, and its callers in the library, which have
