@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel::close;
-use crate::process;
+use crate::lock::{self, Mutex};
+use crate::process::{self, Across, AcrossEntry};
 
 /// How many descriptors the child of a process finds; the rest of them stays open in the child.
 const KNOWN: usize = 1 << 16;
@@ -28,6 +29,28 @@ static OPEN: [AtomicU64; KNOWN / 64] = [const { AtomicU64::new(0) }; KNOWN / 64]
 
 static CLOSE_ALL: fn() = close_all;
 
+/// Held while a descriptor is closed, and during a fork.
+struct Closing(Mutex<()>);
+
+static CLOSING: Closing = Closing(Mutex::new(()));
+static CLOSING_ACROSS: AcrossEntry = AcrossEntry::new(&CLOSING);
+
+impl Across for Closing {
+    fn try_lock(&self) -> bool {
+        self.0.try_lock().map(std::mem::forget).is_some()
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.force_unlock() };
+    }
+
+    unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { lock::reset(&self.0, ()) };
+    }
+}
+
 /// The word of [`OPEN`] and the bit in it.
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
@@ -36,6 +59,7 @@ fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
 
 /// From now on children close their copies of a descriptor.
 fn note(fd: RawFd) {
+    process::across(&CLOSING_ACROSS);
     process::in_child(&CLOSE_ALL);
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -112,6 +136,7 @@ impl From<std::fs::File> for OwnedFd {
 
 impl Drop for OwnedFd {
     fn drop(&mut self) {
+        let _closing = CLOSING.0.lock();
         forget(self.0);
         close(self.0);
     }
@@ -185,6 +210,61 @@ mod tests {
             })
         });
         assert_eq!(status, WELL);
+    }
+
+    /// The kernel copies the memory of a large process for some milliseconds, after it has copied the descriptors.
+    #[test]
+    fn a_child_has_no_copy_of_what_is_closed_during_the_fork() {
+        const BEFORE: usize = 0x1000_0000_0000;
+        const SIZE: usize = 256 << 20;
+        const NAME: &std::ffi::CStr = c"closed during the fork";
+        // SAFETY: new memory, below that of the library, where there is room in any process.
+        let memory = unsafe {
+            let (prot, flags) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            let at = libc::mmap(BEFORE as *mut libc::c_void, SIZE, prot, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::madvise(at, SIZE, libc::MADV_NOHUGEPAGE);
+            at
+        };
+        for offset in (0..SIZE).step_by(4096) {
+            // SAFETY: in the memory.
+            unsafe { memory.cast::<u8>().add(offset).write_volatile(1) };
+        }
+        let create = || {
+            // SAFETY: a name.
+            let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
+            assert!(fd > 2);
+            // SAFETY: new, and owned by nothing else.
+            unsafe { OwnedFd::from_raw_fd(fd) }
+        };
+        let is_one = |fd: RawFd| {
+            let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+            link.is_ok_and(|link| link.to_string_lossy().contains(NAME.to_str().unwrap()))
+        };
+        for _ in 0..5 {
+            let files: Vec<OwnedFd> = (0..400).map(|_| create()).collect();
+            let last = files.iter().map(|fd| fd.as_raw_fd()).max().unwrap();
+            let begun = AtomicU64::new(0);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    for file in files {
+                        drop(file);
+                        begun.store(1, Ordering::Relaxed);
+                        let closed = std::time::Instant::now();
+                        while closed.elapsed() < std::time::Duration::from_micros(20) {}
+                    }
+                });
+                while begun.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(status_of_child(|| !(3..=last).any(is_one)), WELL);
+            });
+        }
+        // SAFETY: mapped above.
+        unsafe { libc::munmap(memory, SIZE) };
     }
 
     #[test]
