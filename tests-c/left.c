@@ -40,10 +40,21 @@ static unsigned entries(const char *path)
 	return count;
 }
 
+/* How many bytes the program has from malloc. */
+static size_t heap_bytes(void)
+{
+#if __GLIBC_PREREQ(2, 33)
+	struct mallinfo2 heap = mallinfo2();
+#else
+	struct mallinfo heap = mallinfo();
+#endif
+
+	return (size_t)heap.uordblks + (size_t)heap.hblkhd;
+}
+
 struct having what_is(void)
 {
 	struct having h = { 0 };
-	struct mallinfo2 heap;
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "r");
 
@@ -55,8 +66,7 @@ struct having what_is(void)
 	fclose(maps);
 	h.descriptors = entries("/proc/self/fd");
 	h.threads = entries("/proc/self/task");
-	heap = mallinfo2();
-	h.bytes = heap.uordblks + heap.hblkhd;
+	h.bytes = heap_bytes();
 	return h;
 }
 

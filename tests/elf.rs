@@ -82,6 +82,29 @@ fn exported(file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
+/// The symbols that a library has to find in others, with their versions.
+fn imported(file: &Path) -> BTreeSet<String> {
+    let table = readelf("--dyn-syms", file);
+    let rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row.len() >= 8 && row[4] == "GLOBAL" && row[6] == "UND")
+        .map(|row| row[7].to_owned())
+        .collect()
+}
+
+/// Functions that are older than their versions: glibc 2.32 to 2.34 moved them to `libc.so.6`, or made
+/// functions of what were macros.
+const MOVED: [&str; 7] = [
+    "pthread_",
+    "_pthread_",
+    "dl",
+    "stat64",
+    "fstat64",
+    "lstat64",
+    "fstatat64",
+];
+
 fn each(check: impl Fn(&Library, &Path)) {
     for profile in libs::profiles() {
         for library in [DAT_1_2, DAT_2_0] {
@@ -129,6 +152,28 @@ fn soname_and_dependencies() {
         assert!(section.contains("BIND_NOW"), "{file:?} binds lazily");
         // The program may hold the address of our handler of faults.
         assert!(section.contains("NODELETE"), "{file:?} can be unmapped");
+    });
+}
+
+/// Distributions of clusters are old: rustc's standard library is for glibc 2.17 and later, and so is the library.
+#[test]
+fn the_c_library_may_be_old() {
+    const OLDEST: u32 = 17;
+    each(|_, file| {
+        let imported = imported(file);
+        assert!(imported.contains("malloc@GLIBC_2.2.5") || cfg!(not(target_arch = "x86_64")));
+        let new: Vec<_> = imported
+            .iter()
+            .filter(|symbol| {
+                let version = symbol.split_once("@GLIBC_2.").map(|(_, minor)| {
+                    let minor = minor.split('.').next().unwrap_or(minor);
+                    minor.parse::<u32>().unwrap()
+                });
+                version.is_some_and(|minor| minor > OLDEST)
+                    && !MOVED.iter().any(|name| symbol.starts_with(name))
+            })
+            .collect();
+        assert!(new.is_empty(), "{file:?} needs {new:?}");
     });
 }
 

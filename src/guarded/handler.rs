@@ -368,7 +368,7 @@ unsafe fn end_process(signal: c_int, info: *mut siginfo_t, is_access: bool) {
         // An instruction that has faulted is executed again, and faults. A signal that was sent is
         // sent again.
         if !is_access {
-            let (process, thread) = (libc::getpid(), libc::gettid());
+            let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
             libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info);
         }
     }

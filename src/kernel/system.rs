@@ -349,10 +349,12 @@ pub fn own_mappings() -> Option<OwnedFd> {
 /// # Errors
 /// The kernel gives none, such as under a filter of system calls.
 pub fn random() -> Result<u64, Errno> {
-    let mut bytes = [0; 8];
+    let mut bytes = [0u8; 8];
+    let (to, length) = ((&raw mut bytes).expose_provenance(), bytes.len());
+    // The function of the C library is of glibc 2.25.
     // SAFETY: so many bytes may be written.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        8 => Ok(u64::from_ne_bytes(bytes)),
+    match unsafe { call(libc::SYS_getrandom, [to, length, 0, 0, 0, 0]) } {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
         _ => Err(Errno::IO),
     }
 }
