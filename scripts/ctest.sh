@@ -6,7 +6,7 @@
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
-# program may take, CONF another dat.conf, JOBS how many runs there are at a time (as many as processors). Exit status 0 if
+# program may take, CONF another dat.conf, JOBS how many runs there are at a time (twice as many as processors: they mostly wait). Exit status 0 if
 # nothing failed.
 set -u
 
@@ -45,7 +45,7 @@ start() {
 
 # run_all RUN...: prints what all runs have printed, in this order
 run_all() {
-	local started=() jobs=${JOBS:-$(nproc)}
+	local started=() jobs=${JOBS:-$((2 * $(nproc)))}
 	while [ $# -gt 0 ] || [ ${#started[@]} -gt 0 ]; do
 		if [ $# -gt 0 ] && [ ${#started[@]} -lt "$jobs" ]; then
 			start "$1"

@@ -260,7 +260,8 @@ static void order__cancelled_or_event(void)
 			await_waiter(evd);
 		if (i % 2)
 			OK(post_software_event(evd, 0));
-		REQUIRE(pthread_cancel(w.thread) == 0);
+		/* glibc before 2.34 has an error for a thread that has returned. */
+		pthread_cancel(w.thread);
 		if (i % 2 == 0)
 			OK(post_software_event(evd, 0));
 		REQUIRE(pthread_join(w.thread, &result) == 0);
