@@ -6,8 +6,8 @@
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
-# program may take, CONF another dat.conf, JOBS how many runs there are at a time (twice as many as processors: they mostly wait). Exit status 0 if
-# nothing failed.
+# program may take, CONF another dat.conf, JOBS how many runs there are at a time (twice as many as
+# processors, since the runs mostly wait). Exit status 0 if nothing failed.
 set -u
 
 . "${0%/*}/need.sh" awk dirname head ldd ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}

@@ -205,7 +205,6 @@ pub(crate) unsafe fn sleep(number: c_long, arguments: [usize; 6]) -> Result<isiz
         result: 0,
     };
     if CANCELLABLE.get() {
-        SLEPT.set(cfg!(target_arch = "x86_64"));
         // SAFETY: the caller's promise.
         unsafe { catching::run(&mut call) }?;
     } else {
@@ -247,7 +246,9 @@ mod catching {
     use std::arch::global_asm;
     use std::ffi::{c_int, c_void};
 
-    use super::{Call, Cancelled, DISABLE, ENABLE, pthread_setcancelstate, pthread_setcanceltype};
+    use super::{
+        Call, Cancelled, DISABLE, ENABLE, SLEPT, pthread_setcancelstate, pthread_setcanceltype,
+    };
 
     const ASYNCHRONOUS: c_int = 1;
 
@@ -375,6 +376,7 @@ mod catching {
     /// As for the system call.
     #[inline(never)]
     pub unsafe fn run(call: *mut Call) -> Result<(), Cancelled> {
+        SLEPT.set(true);
         // SAFETY: the caller's promise.
         match unsafe { libdat_cancel_catch(body, call) } {
             0 => Ok(()),

@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel::close;
-use crate::lock::{self, Mutex};
-use crate::process::{self, Across, AcrossEntry};
+use crate::lock::Mutex;
+use crate::process::{self, AcrossEntry};
 
 /// How many descriptors the child of a process finds; the rest of them stays open in the child.
 const KNOWN: usize = 1 << 16;
@@ -30,26 +30,8 @@ static OPEN: [AtomicU64; KNOWN / 64] = [const { AtomicU64::new(0) }; KNOWN / 64]
 static CLOSE_ALL: fn() = close_all;
 
 /// Held while a descriptor is closed, and during a fork.
-struct Closing(Mutex<()>);
-
-static CLOSING: Closing = Closing(Mutex::new(()));
+static CLOSING: Mutex<()> = Mutex::new(());
 static CLOSING_ACROSS: AcrossEntry = AcrossEntry::new(&CLOSING);
-
-impl Across for Closing {
-    fn try_lock(&self) -> bool {
-        self.0.try_lock().map(std::mem::forget).is_some()
-    }
-
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.force_unlock() };
-    }
-
-    unsafe fn reset(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { lock::reset(&self.0, ()) };
-    }
-}
 
 /// The word of [`OPEN`] and the bit in it.
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -136,7 +118,7 @@ impl From<std::fs::File> for OwnedFd {
 
 impl Drop for OwnedFd {
     fn drop(&mut self) {
-        let _closing = CLOSING.0.lock();
+        let _closing = CLOSING.lock();
         forget(self.0);
         close(self.0);
     }
@@ -217,7 +199,7 @@ mod tests {
     fn a_child_has_no_copy_of_what_is_closed_during_the_fork() {
         const BEFORE: usize = 0x1000_0000_0000;
         const SIZE: usize = 256 << 20;
-        const NAME: &std::ffi::CStr = c"closed during the fork";
+        const NAME: &str = "closed during the fork";
         // SAFETY: new memory, below that of the library, where there is room in any process.
         let memory = unsafe {
             let (prot, flags) = (
@@ -234,15 +216,12 @@ mod tests {
             unsafe { memory.cast::<u8>().add(offset).write_volatile(1) };
         }
         let create = || {
-            // SAFETY: a name.
-            let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
-            assert!(fd > 2);
-            // SAFETY: new, and owned by nothing else.
-            unsafe { OwnedFd::from_raw_fd(fd) }
+            let file = rustix::fs::memfd_create(NAME, rustix::fs::MemfdFlags::CLOEXEC);
+            OwnedFd::from(file.unwrap())
         };
         let is_one = |fd: RawFd| {
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-            link.is_ok_and(|link| link.to_string_lossy().contains(NAME.to_str().unwrap()))
+            link.is_ok_and(|link| link.to_string_lossy().contains(NAME))
         };
         for _ in 0..5 {
             let files: Vec<OwnedFd> = (0..400).map(|_| create()).collect();

@@ -23,6 +23,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::lock::{self, Mutex};
+
 /// How many forks there are between this process and the one that has loaded the library.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -246,6 +248,23 @@ pub(crate) trait Across: Sync {
     unsafe fn reset(&self);
 }
 
+/// A mutex whose value a child takes over. Where another thread holds the mutex the child begins with the default.
+impl<T: Default + Send> Across for Mutex<T> {
+    fn try_lock(&self) -> bool {
+        Mutex::try_lock(self).map(std::mem::forget).is_some()
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.force_unlock() };
+    }
+
+    unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { lock::reset(self, T::default()) };
+    }
+}
+
 /// A reference to a state and who holds its locks for a fork.
 pub(crate) struct AcrossEntry {
     state: &'static dyn Across,
@@ -340,7 +359,6 @@ static INSTALL: extern "C" fn() = install;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::lock::Mutex;
 
     /// The exit status of a child that runs `f`: [`WELL`] if that is true.
     pub(crate) fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
@@ -393,32 +411,16 @@ pub(crate) mod tests {
         assert!(addresses.iter().all(|address| *address == addresses[0]));
     }
 
-    struct Locked(Mutex<u32>);
-
-    impl Across for Locked {
-        fn try_lock(&self) -> bool {
-            self.0.try_lock().map(std::mem::forget).is_some()
-        }
-        unsafe fn unlock(&self) {
-            // SAFETY: the caller's promise.
-            unsafe { self.0.force_unlock() };
-        }
-        unsafe fn reset(&self) {
-            // SAFETY: the caller's promise.
-            unsafe { crate::lock::reset(&self.0, 0) };
-        }
-    }
-
     #[test]
     fn a_state_that_is_taken_over_is_never_half_changed() {
-        static STATE: Locked = Locked(Mutex::new(5));
+        static STATE: Mutex<u32> = Mutex::new(5);
         static ENTRY: AcrossEntry = AcrossEntry::new(&STATE);
         across(&ENTRY);
-        assert_eq!(status_of_child(|| *STATE.0.lock() == 5), WELL);
+        assert_eq!(status_of_child(|| *STATE.lock() == 5), WELL);
         // The lock is not to be had: the child begins anew.
-        let held = STATE.0.lock();
-        assert_eq!(status_of_child(|| *STATE.0.lock() == 0), WELL);
+        let held = STATE.lock();
+        assert_eq!(status_of_child(|| *STATE.lock() == 0), WELL);
         drop(held);
-        assert_eq!(*STATE.0.lock(), 5);
+        assert_eq!(*STATE.lock(), 5);
     }
 }

@@ -388,7 +388,7 @@ static void *waits_for_the_end(void *arg)
 /* Cancels by "cancel_thread" a thread that leaves its wait in an IA that was closed. */
 static void cancel_as_the_ia_closes(void (*cancel_thread)(pthread_t))
 {
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 40; i++) {
 		DAT_CONN_QUAL where;
 		pthread_t thread;
 		void *result;

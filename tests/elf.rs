@@ -69,28 +69,30 @@ fn dynamic<'a>(section: &'a str, kind: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// The symbols that a library defines for others, with their versions.
-fn exported(file: &Path) -> BTreeSet<String> {
+/// The dynamic symbols of a library with their versions, those for whose kind of binding and section
+/// `is_wanted` is true.
+fn symbols_of(file: &Path, is_wanted: impl Fn(&str, &str) -> bool) -> BTreeSet<String> {
     let table = readelf("--dyn-syms", file);
     // Num: Value Size Type Bind Vis Ndx Name
     let rows = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row.len() >= 8 && row[0].ends_with(':') && row[0] != "Num:")
-        .filter(|row| row[6] != "UND")
+        .filter(|row| is_wanted(row[4], row[6]))
         .map(|row| row[7].to_owned())
         .collect()
 }
 
-/// The symbols that a library has to find in others, with their versions.
+/// The symbols that a library defines for others.
+fn exported(file: &Path) -> BTreeSet<String> {
+    symbols_of(file, |_, section| section != "UND")
+}
+
+/// The symbols that a library has to find in others.
 fn imported(file: &Path) -> BTreeSet<String> {
-    let table = readelf("--dyn-syms", file);
-    let rows = table
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row.len() >= 8 && row[4] == "GLOBAL" && row[6] == "UND")
-        .map(|row| row[7].to_owned())
-        .collect()
+    symbols_of(file, |binding, section| {
+        binding == "GLOBAL" && section == "UND"
+    })
 }
 
 /// Functions that are older than their versions: glibc 2.32 to 2.34 moved them to `libc.so.6`, or made
