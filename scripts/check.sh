@@ -62,15 +62,25 @@ failures() {
 	if [ -n "$said" ]; then echo "$said"; else tail -8 "$1"; fi
 }
 
+# processors: sets $processors to the seconds that all suites so far have taken of the processors
+processors() {
+	# A shell of its own would have its own times.
+	times >"$logs/times"
+	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times")
+}
+
 # suite NAME COMMAND...
 suite() {
-	local name=$1 log passed failed skipped status start=$SECONDS
+	local name=$1 log passed failed skipped status start=$SECONDS before
 	shift
 	case " $wanted " in *" $name "*) ;; *) return ;; esac
 	log=$logs/$name.log
 	echo "=== $name: $*"
+	processors
+	before=$processors
 	"$@" 2>&1 | tee "$log"
 	status=$?
+	processors
 	read -r passed failed skipped < <(count "$log")
 	# A suite that reports no tests is one test itself; one that died has failed.
 	if [ $status != 0 ] && [ "$failed" = 0 ]; then
@@ -83,8 +93,8 @@ suite() {
 	fi
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
-	summary+=$(printf '%-16s %5d passed %5d failed %5d skipped %5d s' \
-		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
+	summary+=$(printf '%-16s %5d passed %5d failed %5d skipped %5d s, %5d s of processor time' \
+		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)) $((processors - before)))$'\n'
 }
 
 every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-order ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages aarch64 vm'
