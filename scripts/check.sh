@@ -9,7 +9,8 @@
 # the part under valgrind, in the dev build and in the machine is of programs that between them
 # create, use and destroy every kind of object.
 set -u -o pipefail
-. "${0%/*}/need.sh" awk cargo cat dirname head make mkdir python3 tail tee
+. "${0%/*}/need.sh" awk cargo cat dirname head make mkdir nproc python3 tail tee
+. "${0%/*}/side-by-side.sh"
 
 cd "$(dirname "$0")/.."
 logs=build/check
@@ -137,11 +138,17 @@ else
 	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 
-# valgrind PROGRAM...: each version of the API and each path once; what they have in common is
-# slow enough.
+# Each version of the API and each path once; what they have in common is slow enough.
 valgrind_part() {
-	"${make[@]}" PROFILE=release VALGRIND=1 RUNS=dat:soft-tcp TESTS="${valgrind_1[*]}" ctest &&
-		"${make[@]}" PROFILE=release VALGRIND=1 RUNS=dat2:soft TESTS="${valgrind_2[*]}" ctest
+	"${make[@]}" PROFILE=release libs ctest-bin &&
+		side_by_side "$logs" valgrind_run dat:soft-tcp dat2:soft | one_stream
+}
+
+# valgrind_run RUN: with the programs for this version of the API
+valgrind_run() {
+	local programs=("${valgrind_1[@]}")
+	[ "${1%%:*}" = dat ] || programs=("${valgrind_2[@]}")
+	"${make[@]}" PROFILE=release VALGRIND=1 RUNS="$1" TESTS="${programs[*]}" ctest
 }
 
 # Overflow and debug assertions are in dev builds only, of which this is one.

@@ -6,18 +6,18 @@
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
-# program may take, CONF another dat.conf, JOBS how many runs there are at a time (twice as many as
-# processors, since the runs mostly wait). Exit status 0 if nothing failed.
+# program may take, CONF another dat.conf, JOBS how many runs there are at a time. Exit status 0 if
+# nothing failed.
 set -u
 
 . "${0%/*}/need.sh" awk dirname head ldd ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}
+. "${0%/*}/side-by-side.sh"
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
 shift
 runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:soft-shared dat2:soft-tcp
 dat2:soft:soft-tcp dat2:soft-tcp:soft dat2:soft-shm:soft dat2:soft-shared:soft-shm}
 logs=$out/log
-mkdir -p "$logs"
 
 export LD_LIBRARY_PATH=$out/lib DAT_OVERRIDE=${CONF:-$root/tests-c/dat.conf}
 limit=${LIMIT:-300}
@@ -34,44 +34,18 @@ if [ -n "${VALGRIND-}" ]; then
 		"--suppressions=$root/tests-c/valgrind.supp")
 fi
 
-# start RUN: begins a run in a network namespace of its own, unless the caller has made one
-# (CTEST_ALONE)
-start() {
-	local log=$logs/run-${how//\//-}${1//:/-}.tap alone=("$root/scripts/alone.sh")
+# one RUN: in a network namespace of its own, unless the caller has made one (CTEST_ALONE)
+one() {
+	local alone=("$root/scripts/alone.sh")
 	[ -z "${CTEST_ALONE-}" ] || alone=()
-	RUNS=$1 CTEST_ONE=1 "${alone[@]}" "$0" "$out" "${programs[@]}" >"$log" 2>&1 &
-	started+=("$!:$log")
-}
-
-# run_all RUN...: prints what all runs have printed, in this order
-run_all() {
-	local started=() jobs=${JOBS:-$((2 * $(nproc)))}
-	while [ $# -gt 0 ] || [ ${#started[@]} -gt 0 ]; do
-		if [ $# -gt 0 ] && [ ${#started[@]} -lt "$jobs" ]; then
-			start "$1"
-			shift
-			continue
-		fi
-		wait "${started[0]%%:*}"
-		# A run that died has no plan.
-		awk '
-		/^TAP version/ { next }
-		/^1\.\.[0-9]+$/ { planned = 1; next }
-		{ print }
-		END { if (!planned) print "not ok 0 - the run has not come to its end" }' "${started[0]#*:}"
-		started=("${started[@]:1}")
-	done
+	RUNS=$1 CTEST_ONE=1 "${alone[@]}" "$0" "$out" "${programs[@]}"
 }
 
 if [ -z "${CTEST_ONE-}" ]; then
 	programs=("$@")
+	mkdir -p "$logs/runs${how:+-valgrind}"
 	# shellcheck disable=SC2086 # words
-	run_all $runs | awk '
-	BEGIN { print "TAP version 13" }
-	/^ok / { sub(/^ok [0-9]+/, "ok " ++number) }
-	/^not ok / { sub(/^not ok [0-9]+/, "not ok " ++number); bad++ }
-	{ print; fflush() }
-	END { print "1.." number + 0; exit bad > 0 || number == 0 }'
+	side_by_side "$logs/runs${how:+-valgrind}" one $runs | one_stream
 	exit
 fi
 

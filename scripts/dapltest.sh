@@ -5,7 +5,7 @@
 # dtestsrq and dtestx on our library, servers and clients in processes of their own, and prints
 # TAP. A CASE is a pattern of test names without the device: 'F/*', 'T/threads-6-*'. No CASE:
 # all. DEVICES names the interface adapters of tests-c/programs.conf (CONF) to use; SERVER:CLIENT are two,
-# for the cases that have two ends.
+# for the cases that have two ends. JOBS says how many of them are used at a time.
 #
 # These tools end with status 0 after many errors, so what they print is searched as well: for
 # complaints, and for the figures that only a test that ran to its end prints.
@@ -16,11 +16,10 @@
 set -u
 
 . "${0%/*}/need.sh" awk cat dapltest dirname dtestcm dtestsrq dtestx find grep head \
-	ldd mktemp paste realpath rm sed sleep stdbuf timeout wc
+	ldd mktemp nproc paste realpath rm sed sleep stdbuf timeout wc
+. "${0%/*}/side-by-side.sh"
 root=$(cd "$(dirname "$0")/.." && pwd)
-if [ -z "${DAPLTEST_ALONE-}" ]; then
-	DAPLTEST_ALONE=1 exec "$root/scripts/alone.sh" "$0" "$@"
-fi
+arguments=("$@")
 
 lib=$root/build/release/lib
 repeat=1
@@ -38,9 +37,9 @@ devices=${DEVICES:-soft soft-shm soft-tcp soft:soft-tcp soft-tcp:soft soft:soft-
 limit=${DAPLTEST_TIMEOUT:-60} # seconds, of one client
 complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out'
 logs=$(mktemp -d) || exit 1
-device= # as in the names of the cases
-serves= # those of the two ends
-asks=
+device=${DAPLTEST_DEVICE-} # as in the names of the cases; empty in the script that runs all
+serves=${device%%:*}       # those of the two ends
+asks=${device#*:}
 number=0
 bad=0
 round=
@@ -529,40 +528,62 @@ pair_cases() {
 	datagrams datagrams-8-each -U 8 -m
 }
 
-echo 'TAP version 13'
+# --- a device, and all of them ---------------------------------------------------------------
+
+# of_device DEVICE: all cases on it, in a network namespace of their own
+of_device() {
+	DAPLTEST_DEVICE=$1 "$root/scripts/alone.sh" "$0" "${arguments[@]}"
+}
+
+# no_such_case: a failure for each pattern that no case has had. F/mem is F/mem/0 and others.
+no_such_case() {
+	local pattern name
+	! grep -q '^ok .* # SKIP ' "$logs"/*.tap || return
+	for pattern in "${patterns[@]}"; do
+		while IFS= read -r name; do
+			# shellcheck disable=SC2053 # a pattern it is
+			[[ $name == $pattern || $name == $pattern/* ]] && continue 2
+		done < <(sed -nE 's,^(not )?ok [0-9]+ - (round [0-9]+: )?[^/]*/,,p' "$logs"/*.tap)
+		echo "not ok 0 - there is such a case: $pattern"
+	done
+}
+
+if [ -z "$device" ]; then
+	{
+		# shellcheck disable=SC2086 # words
+		side_by_side "$logs" of_device $devices
+		no_such_case
+	} | one_stream
+	exit
+fi
+
+uses=
 for program in dapltest dtestcm dtestsrq dtestx; do
 	used=$(ldd "$(command -v "$program")" | awk '/libdat2/ { print $3 }')
-	number=$((number + 1))
-	if [ -e "$used" ] && [ "$used" -ef "$lib/libdat2.so.2" ]; then
-		echo "ok $number - $program uses the library in $lib"
-	else
-		echo "# it would load: $used"
-		echo "not ok $number - $program uses the library in $lib"
-		echo "1..$number"
-		exit 1
+	if ! [ -e "$used" ] || ! [ "$used" -ef "$lib/libdat2.so.2" ]; then
+		uses+="# $program would load: $used"$'\n'
 	fi
 done
-programs=$number
+if [ -n "$uses" ]; then
+	printf '%s' "$uses"
+	echo "not ok 1 - $device/the programs use the library in $lib"
+	echo '1..1'
+	exit 1
+fi
+case $device in *shared*) why=$(why_private) ;; *) why= ;; esac
+if [ -n "$why" ]; then
+	echo "ok 1 - $device # SKIP $why"
+	echo '1..1'
+	exit
+fi
 for ((again = 1; again <= repeat; again++)); do
 	[ "$repeat" = 1 ] || round="round $again: "
-	for device in $devices; do
-		case $device in *shared*) why=$(why_private) ;; *) why= ;; esac
-		if [ -n "$why" ]; then
-			number=$((number + 1))
-			echo "ok $number - $round$device # SKIP $why"
-			continue
-		fi
-		serves=${device%%:*}
-		asks=${device#*:}
-		[ "$serves" != "$asks" ] || alone_cases
-		pair_cases
-		stop_server
-	done
+	[ "$serves" != "$asks" ] || alone_cases
+	pair_cases
 done
-if [ $number = "$programs" ]; then
-	number=$((number + 1))
-	bad=1
-	echo "not ok $number - there is such a case: ${patterns[*]}"
+if [ $number != 0 ]; then
+	: >"$logs/why"
+	verdict "the programs use the library in $lib"
 fi
 echo "1..$number"
 [ $bad = 0 ]

@@ -3,16 +3,18 @@
 #
 # packages-test.sh: packs what the checkout has built (make libs), installs the packages in chroots of Debian 12
 # and 13 as users would, over and beside OpenFabrics' libdapl2, runs programs on them, removes them, and looks
-# at what is left; then the RPM packages in a scratch tree (packages-test-rpm.sh). Prints TAP.
-# ONLY="12 13 rpm" names some of these.
+# at what is left; and the RPM packages in a scratch tree (packages-test-rpm.sh). Prints TAP.
+# ONLY="12 13 rpm" names some of these; JOBS says how much is done at a time.
 #
-# Everything is mounted in a namespace of this script and ends with it. There is no network in it but the
+# Everything is mounted in namespaces of this script and ends with them. There is no network in them but the
 # loopback interface; a network is needed once, when scripts/chroot.sh makes the chroots.
 set -u -o pipefail
-. "${0%/*}/need.sh" awk cat chroot cmp diff dirname find grep head id ip make mkdir mount mountpoint python3 readelf rm sed \
-	sha256sum sort tar umount uname unshare
+. "${0%/*}/need.sh" awk cat chroot cmp diff dirname find grep head id ip ln make mkdir mount mountpoint nproc python3 \
+	readelf rm sed sha256sum sort tar umount uname unshare
+. "${0%/*}/side-by-side.sh"
 cd "$(dirname "$0")/.." || exit 1
-scratch=build/packages-test
+work=build/packages-test
+scratch=$work # of a group
 number=0
 bad=0
 group=
@@ -237,36 +239,21 @@ beside() {
 
 # --------------------------------------------------------------------------------------------
 
-wanted=${ONLY:-12 13 rpm}
-if [ "${1-}" = --inside ]; then
-	number=$2
-	bad=$3
+# inside_group: what a group does in the namespaces that it has
+inside_group() {
 	ip link set lo up
-	for release in 12 13; do
-		tarball=build/packages-test/$release.tar
-		[ -e "$tarball" ] || continue
-		group=debian$release
-		over "$tarball"
-		first "$tarball"
-		beside "$tarball"
-		umount -R "$root"
-	done
-	if [[ " $wanted " = *' rpm '* ]]; then
-		group=rpm
+	if [ "$group" = rpm ]; then
 		# shellcheck source=scripts/packages-test-rpm.sh
 		. scripts/packages-test-rpm.sh
+		return
 	fi
-	echo "1..$number"
-	[ $bad = 0 ]
-	exit
-fi
+	local tarball=$work/$group.tar
+	over "$tarball"
+	first "$tarball"
+	beside "$tarball"
+	umount -R "$root"
+}
 
-[ "$(id -u)" = 0 ] || { echo '1..0 # SKIP only root can make a chroot' && exit; }
-unshare --mount --net --pid --fork true 2>/dev/null || { echo '1..0 # SKIP no namespaces here' && exit; }
-rm -rf "$scratch"
-mkdir -p "$scratch"
-trap 'rm -rf "$scratch"' EXIT
-echo 'TAP version 13'
 # The recipe is Python, and asks for the same as Cargo.toml.
 recipe() {
 	local recipe=packaging/spack/package.py
@@ -275,23 +262,66 @@ recipe() {
 		grep -q "version(\"$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)\"" $recipe
 }
 
-group=spack
-check recipe recipe
-group=build
-check libraries make --no-print-directory PROFILE=release libs
-if [[ " $wanted " = *' 1'[23]' '* ]]; then
+# chroot_of GROUP
+chroot_of() {
+	local tarball
+	group=$1
+	if tarball=$(scripts/chroot.sh "${group#debian}" --originals 2>"$scratch/log"); then
+		ln -s "$tarball" "$work/$group.tar"
+	elif [ $? = 77 ]; then
+		skip "$(cat "$scratch/log")"
+	else
+		cat "$scratch/log"
+		check chroot false
+	fi
+}
+
+# run WHAT: prints TAP
+run() {
+	scratch=$work/$1
+	mkdir -p "$scratch"
+	case $1 in
+	build)
+		group=spack
+		check recipe recipe
+		group=build
+		check libraries make --no-print-directory PROFILE=release libs
+		;;
 	# With lintian: its warnings are failures.
-	check deb scripts/deb.sh
-	for release in 12 13; do
-		[[ " $wanted " = *" $release "* ]] || continue
-		group=debian$release
-		if tarball=$(scripts/chroot.sh $release --originals 2>"$scratch/log"); then
-			ln -s "$tarball" "$scratch/$release.tar"
-		elif [ $? = 77 ]; then
-			skip "$(cat "$scratch/log")"
-		else
-			check chroot false
-		fi
-	done
+	deb) group=build && check deb scripts/deb.sh ;;
+	chroot-*) chroot_of "${1#chroot-}" ;;
+	*) exec unshare --mount --net --pid --fork --kill-child --mount-proc "$0" --inside "$1" ;;
+	esac
+	echo "1..$number"
+}
+
+if [ "${1-}" = --inside ]; then
+	group=$2
+	scratch=$work/$group
+	inside_group
+	echo "1..$number"
+	exit
 fi
-unshare --mount --net --pid --fork --kill-child --mount-proc "$0" --inside $number $bad
+
+[ "$(id -u)" = 0 ] || { echo '1..0 # SKIP only root can make a chroot' && exit; }
+unshare --mount --net --pid --fork true 2>/dev/null || { echo '1..0 # SKIP no namespaces here' && exit; }
+rm -rf "$work"
+mkdir -p "$work"
+trap 'rm -rf "$work"' EXIT
+
+# all: prints the results. The packages are built, and the chroots made, before they are installed in them.
+all() {
+	local wanted=" ${ONLY:-12 13 rpm} " release before=() after=()
+	for release in 12 13; do
+		[[ $wanted != *" $release "* ]] || before+=("chroot-debian$release")
+	done
+	[ ${#before[@]} = 0 ] || before=(deb "${before[@]}")
+	[[ $wanted != *' rpm '* ]] || before+=(rpm)
+	side_by_side "$work" run build
+	side_by_side "$work" run "${before[@]}"
+	for release in 12 13; do
+		[ ! -e "$work/debian$release.tar" ] || after+=("debian$release")
+	done
+	side_by_side "$work" run "${after[@]}"
+}
+all | one_stream

@@ -7,7 +7,8 @@
 # vendor.
 set -u
 
-. "${0%/*}/need.sh" awk dpkg-query grep head ln mktemp paste readelf realpath rm sort
+. "${0%/*}/need.sh" awk dpkg-query grep head ln mktemp nproc paste readelf realpath rm sort
+. "${0%/*}/side-by-side.sh"
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: providers-test.sh OUT}")
 work=$(mktemp -d) || exit 1
@@ -51,25 +52,13 @@ files() {
 # Not F/queryinfo of dapltest: OpenFabrics' library follows handles that are none.
 suites() {
 	local conf=$root/tests-c/providers-programs.conf
-	files
+	files | results
 	CONF=$conf DEVICES='soft soft-shm soft-tcp' \
-		"$root/scripts/dtest.sh" --lib "$work/lib" '' '-W'
-	CONF=$conf DEVICES='soft soft-tcp' \
-		"$root/scripts/dapltest.sh" --lib "$work/lib" 'dtestx/*' 'dtestcm/poll' 'T/mixed*' 'F/mem/*' 'F/connmgt/*'
+		"$root/scripts/dtest.sh" --lib "$work/lib" '' '-W' 2>&1 | results
+	CONF=$conf DEVICES='soft soft-tcp' "$root/scripts/dapltest.sh" --lib "$work/lib" \
+		'dtestx/*' 'dtestcm/poll' 'T/mixed*' 'F/mem' 'F/connmgt' 2>&1 | results
 	CONF=$root/tests-c/providers.conf RUNS='dat:soft dat:soft-tcp dat2:soft dat2:soft-shm' \
-		"$root/scripts/ctest.sh" "$out" t_connect t_disconnect t_dto t_lmr t_rdma t_send
+		"$root/scripts/ctest.sh" "$out" t_connect t_disconnect t_dto t_lmr t_rdma t_send 2>&1 | results
 }
 
-# One stream; a suite that has died has no plan.
-suites 2>&1 | awk '
-BEGIN { print "TAP version 13" }
-/^TAP version/ { next }
-/^1\.\.[0-9]+$/ { plans++; next }
-/^ok / { sub(/^ok [0-9]+/, "ok " ++number) }
-/^not ok / { sub(/^not ok [0-9]+/, "not ok " ++number); bad++ }
-{ print; fflush() }
-END {
-	if (plans != 4) { print "not ok " ++number " - each suite has come to its end"; bad++ }
-	print "1.." number
-	exit bad > 0
-}'
+suites | one_stream
