@@ -303,6 +303,29 @@ static void evd_wait__released_by_set_unwaitable(void)
 	down();
 }
 
+/* The events are for dat_evd_dequeue from then on, wherever the thread is that has waited. */
+static void evd_wait__dequeue_after_set_unwaitable(void)
+{
+	struct waiter w;
+
+	up();
+	for (int i = 0; i < 50; i++) {
+		DAT_EVENT event;
+
+		start(&w, DAT_TIMEOUT_INFINITE, 2);
+		await_waiter(evd);
+		post(1);
+		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_INVALID_STATE);
+		CHECK_RET(dat_evd_set_unwaitable(evd), DAT_SUCCESS);
+		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
+		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_QUEUE_EMPTY);
+		finish(&w);
+		CHECK_RET(w.ret, DAT_INVALID_STATE);
+		CHECK_RET(dat_evd_clear_unwaitable(evd), DAT_SUCCESS);
+	}
+	down();
+}
+
 /* However soon the EVD is waitable again. */
 static void evd_wait__released_by_set_unwaitable_for_a_moment(void)
 {
@@ -483,6 +506,7 @@ static const struct tap_test tests[] = {
 	T(evd_wait, unwaitable),
 	T(evd_wait, unwaitable_with_a_completion),
 	T(evd_wait, released_by_set_unwaitable),
+	T(evd_wait, dequeue_after_set_unwaitable),
 	T(evd_wait, released_by_set_unwaitable_for_a_moment),
 	T(evd_resize, below_the_threshold_of_a_waiter),
 	T(evd_wait, on_a_disabled_evd),

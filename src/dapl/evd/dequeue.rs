@@ -314,7 +314,8 @@ impl<D: Device> Evd<D> {
         guard: &Guard,
     ) -> Result<()> {
         let mut state = self.state.lock_as(guard.thread());
-        if state.has(WAITER) {
+        // A waiter that `dat_evd_set_unwaitable` has released takes no events, but may not have left yet.
+        if state.has(WAITER) && !state.evicted {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
         if let Some(event) = state.pop() {
