@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -108,9 +109,51 @@ static void descriptors__all_closed_by_the_program(void)
 	rig_down(&rig);
 }
 
+static void *wait_for_an_event(void *arg)
+{
+	DAT_COUNT more;
+	DAT_EVENT event;
+
+	OK(dat_evd_wait(*(DAT_EVD_HANDLE *)arg, DAT_TIMEOUT_INFINITE, 1, &event, &more));
+	return NULL;
+}
+
+/* Threads that wait for events sleep as well: the one that would be woken by what arrives, too. Each still gets the events
+ * that this process makes. */
+static void descriptors__all_closed_beside_waiters(void)
+{
+	enum { WAITERS = 2 };
+	DAT_EVD_HANDLE evds[WAITERS];
+	pthread_t threads[WAITERS];
+	DAT_CONN_QUAL qualifier;
+	struct rig rig;
+	long long before;
+
+	rig_up(&rig);
+	listen_any(&rig, &qualifier);
+	for (int i = 0; i < WAITERS; i++) {
+		evds[i] = make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+		REQUIRE(pthread_create(&threads[i], NULL, wait_for_an_event, &evds[i]) == 0);
+		await_waiter(evds[i]);
+	}
+	pause_us(NEVER);
+	for (int fd = STREAMS; fd < DESCRIPTORS; fd++)
+		close(fd);
+	be_stopped();
+	before = used_us();
+	pause_us(QUIET);
+	CHECK(used_us() - before < LITTLE);
+	for (int i = 0; i < WAITERS; i++) {
+		OK(post_software_event(evds[i], 1));
+		REQUIRE(pthread_join(threads[i], NULL) == 0);
+	}
+	rig_down(&rig);
+}
+
 static const struct tap_test tests[] = {
 	T(descriptors, none_is_a_standard_stream),
 	T(descriptors, all_closed_by_the_program),
+	T(descriptors, all_closed_beside_waiters),
 	TAP_END,
 };
 

@@ -111,7 +111,9 @@ impl Engine {
                 Some(Ok(Err(Errno::INTR))) if !has_changed() && ends_calls(left.is_none()) => {
                     return Some(Wake::Interrupted);
                 }
-                Some(Ok(Err(_))) => {}
+                Some(Ok(Err(Errno::INTR))) => {}
+                // The program has closed all descriptors: no arrival wakes this thread any more.
+                Some(Ok(Err(_))) => return None,
             }
             if has_changed() {
                 return Some(Wake::Woken);
