@@ -326,19 +326,23 @@ static void evd_wait__dequeue_after_set_unwaitable(void)
 	down();
 }
 
-/* However soon the EVD is waitable again. */
+/* However soon the EVD is waitable again, and another thread waits. */
 static void evd_wait__released_by_set_unwaitable_for_a_moment(void)
 {
 	struct waiter w;
 
 	up();
 	for (int i = 0; i < 20; i++) {
+		DAT_EVENT event;
+		DAT_COUNT more;
+
 		start(&w, DAT_TIMEOUT_INFINITE, 1);
 		await_waiter(evd);
 		/* Asleep, or still polling. */
 		pause_us((unsigned long)i % 2 * 2000);
 		CHECK_RET(dat_evd_set_unwaitable(evd), DAT_SUCCESS);
 		CHECK_RET(dat_evd_clear_unwaitable(evd), DAT_SUCCESS);
+		CHECK_RET(dat_evd_wait(evd, 100, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
 		finish(&w);
 		CHECK_RET(w.ret, DAT_INVALID_STATE);
 	}

@@ -19,6 +19,11 @@ use crate::handle::pin::pin;
 use crate::handle::{Guard, Held};
 use crate::kernel::Instant;
 use crate::reserve;
+use crate::sync::relax;
+
+/// In how many rounds a waiter that was released is waited for: about a second, unless the kernel has other threads
+/// run meanwhile.
+const MAX_LEAVING: u32 = 20_000;
 
 impl<D: Device> Evd<D> {
     /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Writes the event, and
@@ -106,7 +111,7 @@ impl<D: Device> Evd<D> {
     ) -> std::result::Result<(Result<Event>, usize), Cancelled> {
         // Programs that only post and wait make no other call that completes the reserve.
         reserve::fill();
-        let mut state = self.state.lock();
+        let mut state = self.lock_for_wait();
         let threshold = match self.check_wait(&state, threshold) {
             Ok(threshold) => threshold,
             Err(error) => return Ok((Err(error), 0)),
@@ -183,6 +188,22 @@ impl<D: Device> Evd<D> {
             self.trigger(state);
         }
         Ok((result?, count))
+    }
+
+    /// The state, once a waiter that was released has left, if the EVD is waitable again. That takes no longer
+    /// than the thread needs for a processor.
+    fn lock_for_wait(&self) -> Held<'_, State<D>> {
+        let mut round = 0;
+        loop {
+            let state = self.state.lock();
+            let leaves = state.has(WAITER) && state.evicted && state.waitable;
+            if !leaves || round == MAX_LEAVING {
+                return state;
+            }
+            drop(state);
+            relax(round);
+            round += 1;
+        }
     }
 
     fn check_wait(&self, state: &State<D>, threshold: DAT_COUNT) -> Result<usize> {
