@@ -24,14 +24,19 @@ const KNOWN: usize = 1 << 16;
 /// A bit for each number of a descriptor that is open and the library's, or [`Foreign`]. A bit is set after the
 /// descriptor was opened, and cleared before it is closed, so that the number of a descriptor of the
 /// program never has its bit set. The kernel copies the descriptors for a child a little earlier than
-/// the memory: a descriptor that another thread has opened meanwhile is not there in the child.
+/// the memory; so none is opened or closed meanwhile.
 static OPEN: [AtomicU64; KNOWN / 64] = [const { AtomicU64::new(0) }; KNOWN / 64];
 
 static CLOSE_ALL: fn() = close_all;
 
+/// Held from before a descriptor is opened until it is noted, and during a fork: it would be open in the child, where
+/// nothing knows of it. Not the lock of those that are closed, since a close may take long.
+static OPENING: Mutex<()> = Mutex::new(());
+static OPENING_ACROSS: AcrossEntry = AcrossEntry::innermost(&OPENING);
+
 /// Held while a descriptor is closed, and during a fork.
 static CLOSING: Mutex<()> = Mutex::new(());
-static CLOSING_ACROSS: AcrossEntry = AcrossEntry::new(&CLOSING);
+static CLOSING_ACROSS: AcrossEntry = AcrossEntry::innermost(&CLOSING);
 
 /// The word of [`OPEN`] and the bit in it.
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -53,6 +58,22 @@ fn forget(fd: RawFd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
+}
+
+/// Opens descriptors by `open`, which gives them as [`OwnedFd`]s and waits for nothing: no child that another thread
+/// forks keeps a copy of one that is not noted yet.
+pub fn opening<R>(open: impl FnOnce() -> R) -> R {
+    process::across(&OPENING_ACROSS);
+    let _opening = OPENING.lock();
+    open()
+}
+
+/// Opens a descriptor as [`opening`] does.
+///
+/// # Errors
+/// Those of `open`.
+pub fn open<F: Into<OwnedFd>, E>(open: impl FnOnce() -> Result<F, E>) -> Result<OwnedFd, E> {
+    opening(|| open().map(Into::into))
 }
 
 /// In a forked child: closes the copies of the descriptors of its parent.
@@ -244,6 +265,35 @@ mod tests {
         }
         // SAFETY: mapped above.
         unsafe { libc::munmap(memory, SIZE) };
+    }
+
+    #[test]
+    fn a_child_has_no_copy_of_what_is_opened_during_the_fork() {
+        let number = AtomicU64::new(0);
+        let forked = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            let opener = s.spawn(|| {
+                open(|| {
+                    let end = std::io::pipe().map(|(end, _)| std::os::fd::OwnedFd::from(end))?;
+                    number.store(end.as_raw_fd() as u64, Ordering::Release);
+                    // A fork that does not wait is over by then.
+                    let opened = std::time::Instant::now();
+                    while forked.load(Ordering::Relaxed) == 0
+                        && opened.elapsed() < std::time::Duration::from_millis(100)
+                    {
+                        std::thread::yield_now();
+                    }
+                    std::io::Result::Ok(end)
+                })
+            });
+            while number.load(Ordering::Acquire) == 0 {
+                std::hint::spin_loop();
+            }
+            let fd = number.load(Ordering::Acquire) as RawFd;
+            assert_eq!(status_of_child(|| !is_open(&fd)), WELL);
+            forked.store(1, Ordering::Relaxed);
+            assert!(opener.join().unwrap().is_ok_and(|end| is_open(&end)));
+        });
     }
 
     #[test]

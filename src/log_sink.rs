@@ -127,7 +127,7 @@ struct Syslog(ReentrantMutex<()>);
 static SYSLOG: Syslog = Syslog(ReentrantMutex::new(()));
 /// Whether this process cannot write to the system log.
 static SYSLOG_IS_LOST: AtomicBool = AtomicBool::new(false);
-static SYSLOG_ACROSS: AcrossEntry = AcrossEntry::new(&SYSLOG);
+static SYSLOG_ACROSS: AcrossEntry = AcrossEntry::innermost(&SYSLOG);
 
 impl Across for Syslog {
     fn try_lock(&self) -> bool {

@@ -271,6 +271,8 @@ pub(crate) struct AcrossEntry {
     /// The thread that forks and holds the locks for that, by the address of its descriptor; 0 if
     /// there is none. Several threads may fork at the same time.
     locked_by: AtomicUsize,
+    /// Threads take the locks while they hold those of other states.
+    innermost: bool,
 }
 
 impl AcrossEntry {
@@ -279,6 +281,16 @@ impl AcrossEntry {
         AcrossEntry {
             state,
             locked_by: AtomicUsize::new(0),
+            innermost: false,
+        }
+    }
+
+    /// For [`across`], of a state whose locks threads take while they hold those of other states. A fork takes them
+    /// last: otherwise it would wait for a thread that waits for the fork.
+    pub const fn innermost(state: &'static dyn Across) -> AcrossEntry {
+        AcrossEntry {
+            innermost: true,
+            ..AcrossEntry::new(state)
         }
     }
 }
@@ -290,12 +302,17 @@ pub(crate) fn across(entry: &'static AcrossEntry) {
     ACROSS.add(std::ptr::from_ref(entry).cast_mut());
 }
 
+/// All states, in the order in which their locks are taken.
 fn all_across() -> impl DoubleEndedIterator<Item = &'static AcrossEntry> {
-    // SAFETY: from the static reference of `across`.
-    ACROSS.all().map(|entry| unsafe { &*entry })
+    let entries = |innermost| {
+        // SAFETY: from the static reference of `across`.
+        let entries = ACROSS.all().map(|entry| unsafe { &*entry });
+        entries.filter(move |entry: &&AcrossEntry| entry.innermost == innermost)
+    };
+    entries(false).chain(entries(true))
 }
 
-/// How long a fork waits for locks. Their holders need much less; but a signal handler that forks
+/// How long a fork waits for the locks of a state. Their holders need much less; but a signal handler that forks
 /// may have interrupted the holder, and a library that another thread loads may take any time. The
 /// child begins anew then.
 const FORK_WAITS: Duration = Duration::from_millis(500);
@@ -306,8 +323,8 @@ fn this_thread() -> usize {
 }
 
 extern "C" fn prepare() {
-    let begun = Instant::now();
     for entry in all_across() {
+        let begun = Instant::now();
         let mut locked = entry.state.try_lock();
         while !locked && (entry.state.is_essential() || begun.elapsed() < FORK_WAITS) {
             crate::sync::sleep(Duration::from_micros(100));
@@ -409,6 +426,37 @@ pub(crate) mod tests {
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         assert!(addresses.iter().all(|address| *address == addresses[0]));
+    }
+
+    #[test]
+    fn a_fork_takes_the_locks_of_innermost_states_last() {
+        /// Remembers the order in which the locks were taken by the thread of the test.
+        struct Ordered(AtomicUsize);
+        static THREAD: AtomicUsize = AtomicUsize::new(0);
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        impl Across for Ordered {
+            fn try_lock(&self) -> bool {
+                if THREAD.load(Ordering::Relaxed) == this_thread() {
+                    let before = TAKEN.fetch_add(1, Ordering::Relaxed);
+                    self.0.store(before + 1, Ordering::Relaxed);
+                }
+                true
+            }
+
+            unsafe fn unlock(&self) {}
+
+            unsafe fn reset(&self) {}
+        }
+        static OUTER: Ordered = Ordered(AtomicUsize::new(0));
+        static INNER: Ordered = Ordered(AtomicUsize::new(0));
+        static OUTER_ENTRY: AcrossEntry = AcrossEntry::new(&OUTER);
+        static INNER_ENTRY: AcrossEntry = AcrossEntry::innermost(&INNER);
+        across(&INNER_ENTRY);
+        across(&OUTER_ENTRY);
+        THREAD.store(this_thread(), Ordering::Relaxed);
+        assert_eq!(status_of_child(|| true), WELL);
+        let order = [&OUTER, &INNER].map(|state| state.0.load(Ordering::Relaxed));
+        assert_eq!(order, [1, 2]);
     }
 
     #[test]

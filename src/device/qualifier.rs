@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::DeviceError;
 use super::netif;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 
 /// Length of the header, in bytes.
 pub(crate) const HEADER_LEN: usize = 16;
@@ -117,15 +117,12 @@ pub(crate) fn claim(
     let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
         return Ok(None);
     };
-    let socket = kernel::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|_| DeviceError::Resources)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket =
+        descriptor::open(|| kernel::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))
+            .map_err(|_| DeviceError::Resources)?;
     match kernel::net::bind(&socket, &name) {
-        Ok(()) => Ok(Some(socket.into())),
+        Ok(()) => Ok(Some(socket)),
         Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
         Err(_) => Ok(None),
     }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, accept_with, send, shutdown};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::threads::{self, Thread};
 use crate::kernel;
 
@@ -52,9 +52,13 @@ impl Server {
     /// Of the kernel.
     pub fn start(figures: fn() -> Option<Vec<u8>>) -> io::Result<Server> {
         let name = format!("{NAME}/{}/{:x}", process::id(), kernel::random()?);
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-        listener.set_nonblocking(true)?;
-        let listener = Arc::new(OwnedFd::from(std::os::fd::OwnedFd::from(listener)));
+        let name = SocketAddr::from_abstract_name(name)?;
+        let listener = descriptor::open(|| {
+            let listener = UnixListener::bind_addr(&name)?;
+            listener.set_nonblocking(true)?;
+            io::Result::Ok(std::os::fd::OwnedFd::from(listener))
+        })?;
+        let listener = Arc::new(listener);
         let served = listener.clone();
         let thread = threads::start(c"dat-figures", move || serve(&served, figures))?;
         Ok(Server {
@@ -105,7 +109,7 @@ impl Reader {
 /// Accepts the next reader. `None` if there is none, an error if it is another user.
 fn accept(listener: &OwnedFd) -> Option<Result<OwnedFd, ()>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = OwnedFd::from(accept_with(listener, flags).ok()?);
+    let socket = descriptor::open(|| accept_with(listener, flags)).ok()?;
     let own = rustix::process::geteuid().as_raw();
     Some(match kernel::peer_credentials(&socket) {
         Ok((_, user)) if user == own => Ok(socket),

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 
 /// A descriptor that is readable while the CNO has an EVD for `dat_cno_trigger`. The lock of the CNO guards
 /// it.
@@ -21,7 +21,8 @@ impl Descriptor {
     /// # Errors
     /// Of the system.
     pub fn new() -> Result<Descriptor, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = descriptor::open(|| eventfd(0, flags))?;
         let readable = false;
         Ok(Descriptor { fd, readable })
     }

@@ -8,7 +8,7 @@ use crate::kernel;
 use crate::kernel::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::io::Errno;
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::soft::params::Params;
 
 /// Flags of all sockets: no child inherits them, and none of them blocks.
@@ -21,8 +21,8 @@ pub(crate) fn tcp(ipv6: bool) -> Result<OwnedFd, Errno> {
     } else {
         AddressFamily::INET
     };
-    kernel::net::socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))
-        .map(OwnedFd::from)
+    let (kind, protocol) = (SocketType::STREAM, Some(ipproto::TCP));
+    descriptor::open(|| kernel::net::socket_with(family, kind, FLAGS, protocol))
 }
 
 /// A UDP socket that does not block.
@@ -32,13 +32,13 @@ pub(super) fn udp(ipv6: bool) -> Result<OwnedFd, Errno> {
     } else {
         AddressFamily::INET
     };
-    kernel::net::socket_with(family, SocketType::DGRAM, FLAGS, Some(ipproto::UDP))
-        .map(OwnedFd::from)
+    let (kind, protocol) = (SocketType::DGRAM, Some(ipproto::UDP));
+    descriptor::open(|| kernel::net::socket_with(family, kind, FLAGS, protocol))
 }
 
-/// Accepts the next connection of a listening socket; the new socket does not block.
+/// Accepts the next connection of a listening socket, which does not block; nor does the new one.
 pub(super) fn accept(listening: impl AsFd) -> Result<OwnedFd, Errno> {
-    kernel::net::accept_with(listening, FLAGS).map(OwnedFd::from)
+    descriptor::open(|| kernel::net::accept_with(listening, FLAGS))
 }
 
 /// Whether an error means that there is no descriptor, or no memory, for another socket.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::delay;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
@@ -51,9 +51,10 @@ pub(super) struct Jobs {
 impl Jobs {
     pub fn new() -> Result<Jobs, String> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags).map_err(|e| format!("no eventfd: {e}"))?;
+        let wake = descriptor::open(|| rustix::event::eventfd(0, flags))
+            .map_err(|e| format!("no eventfd: {e}"))?;
         Ok(Jobs {
-            wake: wake.into(),
+            wake,
             list: Mutex::default(),
             stop: AtomicBool::new(false),
             started: Mutex::new(false),

@@ -25,7 +25,7 @@ use super::poll_watch::POLL_CHECK;
 use super::timers::timespec;
 use super::{Engine, Inner, Scratch};
 use crate::cancel::Cancelled;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::Wake;
 use crate::guarded;
 use crate::lock::MutexGuard;
@@ -42,7 +42,7 @@ pub(crate) struct Eventfd(OwnedFd);
 impl Eventfd {
     pub fn new() -> std::io::Result<Eventfd> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Eventfd(eventfd(0, flags)?.into()))
+        Ok(Eventfd(descriptor::open(|| eventfd(0, flags))?))
     }
 }
 

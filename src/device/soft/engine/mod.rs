@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use crate::cancel::Disabled;
 use crate::delay;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel::event::epoll;
 use crate::lock::{Condvar, Mutex, MutexGuard};
 
@@ -182,7 +182,7 @@ impl Engine {
     pub fn new(take_bitmap: TakeBitmap, presence: Option<Presence>) -> std::io::Result<Engine> {
         let scratch = Scratch::new().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let inner = Inner {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?.into(),
+            epoll: descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
             leader: LeaderSlot::new(Eventfd::new()?),
             contenders: AtomicU32::new(0),
             sources: Mutex::default(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel::Instant;
 use crate::kernel::event::Timespec;
 use crate::kernel::time::{
@@ -58,7 +58,7 @@ impl Timers {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Timers {
             queue: Mutex::default(),
-            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?.into(),
+            fd: descriptor::open(|| timerfd_create(TimerfdClockId::Monotonic, flags))?,
         })
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use rustix::ioctl::{Opcode, Updater, opcode};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::{Access, DeviceError};
 use crate::kernel;
 use crate::process::PerProcess;
@@ -123,7 +123,10 @@ const WRITABLE: u64 = 0x02;
 const SHARED: u64 = 0x08;
 
 /// The mappings of this process, if the system shows them.
-static MAPS: PerProcess<Option<OwnedFd>> = PerProcess::new(|| Some(kernel::own_mappings()?.into()));
+static MAPS: PerProcess<Option<OwnedFd>> = PerProcess::new(|| {
+    let opened = descriptor::open(|| kernel::own_mappings().ok_or(()));
+    opened.ok()
+});
 
 /// The end of the mapping that has the byte at `at`, if the kernel says that this is private memory of
 /// no file, which the program may read and write.

@@ -65,7 +65,7 @@ use super::peer::{Credentials, MemoryProof, Peer, VerifiedPeer};
 use super::ready_bitmap_file;
 use super::segment::{NewSegment, SharedSegment};
 use super::verifier::PendingProof;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
 
 /// Why two processes do not share memory, for the log.
@@ -349,8 +349,8 @@ fn open_peer(
 fn require_descriptors(any: impl AsFd) -> Result<(), ShmRefusal> {
     let mut descriptors = [const { None::<OwnedFd> }; MOST_FILES];
     for descriptor in &mut descriptors {
-        let another = kernel::io::fcntl_dupfd_cloexec(&any, 0);
-        *descriptor = Some(another.map_err(ShmRefusal::of(NO_DESCRIPTORS))?.into());
+        let another = descriptor::open(|| kernel::io::fcntl_dupfd_cloexec(&any, 0));
+        *descriptor = Some(another.map_err(ShmRefusal::of(NO_DESCRIPTORS))?);
     }
     Ok(())
 }

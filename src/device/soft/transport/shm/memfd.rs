@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
 use crate::kernel::fs::{FallocateFlags, FsWord, MemfdFlags, Mode, OFlags, SealFlags};
 use crate::kernel::mm::{MapFlags, ProtFlags};
@@ -61,12 +61,12 @@ impl Writers {
 fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // The system may be configured to refuse files that could be executed (`vm.memfd_noexec`).
-    match kernel::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+    let create = |flags| descriptor::open(|| kernel::fs::memfd_create(name, flags));
+    match create(flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.
-        Err(Errno::INVAL) => kernel::fs::memfd_create(name, flags),
+        Err(Errno::INVAL) => create(flags),
         result => result,
     }
-    .map(OwnedFd::from)
 }
 
 /// Sets the size of a file. The error is `EFBIG` if the size is limited (`RLIMIT_FSIZE`); the
@@ -94,7 +94,7 @@ fn for_readers(fd: OwnedFd) -> OwnedFd {
         let files = (kernel::fs::fstat(&fd), kernel::fs::fstat(other));
         matches!(files, (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     };
-    match kernel::fs::open(path, flags, Mode::empty()).map(OwnedFd::from) {
+    match descriptor::open(|| kernel::fs::open(path, flags, Mode::empty())) {
         Ok(reader) if same(&reader) => reader,
         _ => fd,
     }

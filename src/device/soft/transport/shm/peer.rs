@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
 use crate::kernel::event::{PollFd, PollFlags, poll};
 use crate::kernel::process::Pid;
@@ -119,7 +119,7 @@ impl MemoryProof {
     pub fn new(socket: impl AsFd, addr: u64) -> Result<MemoryProof, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-        let pidfd = kernel::peer_process(&socket, pid)?.into();
+        let pidfd = descriptor::open(|| kernel::peer_process(&socket, pid))?;
         Ok(MemoryProof { pid, pidfd, addr })
     }
 

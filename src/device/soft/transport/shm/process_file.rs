@@ -30,6 +30,7 @@ impl ProcessFile {
     /// show the processes of another PID namespace, so the bytes have to be such that no other process has
     /// them. `None` if there is no such file.
     pub fn open<const N: usize>(pid: Pid, addr: u64, bytes: &[u8; N]) -> Option<ProcessFile> {
+        // Not by `descriptor::open`: this may wait for the process, and a copy keeps no connection open.
         let file = ProcessFile(kernel::process_memory(pid).ok()?.into());
         let mut found = [0; N];
         // SAFETY: so many bytes may be written.

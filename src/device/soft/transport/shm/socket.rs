@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::netif;
 use crate::sync::relax;
 
@@ -22,8 +22,8 @@ fn abstract_name(address: Option<SocketAddr>, port: u16) -> Result<SocketAddrUni
 
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    kernel::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map(OwnedFd::from)
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    descriptor::open(|| kernel::net::socket_with(family, kind, flags, None))
 }
 
 /// How often a message is sent again that the system has no memory for: for some tenths of a second.

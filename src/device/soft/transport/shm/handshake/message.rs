@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{EndAddresses, Incomplete, ShmRefusal};
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::device::netif;
 use crate::device::soft::transport::shm::challenge::Challenge;
 use crate::device::soft::transport::shm::socket::send_now;
@@ -153,14 +153,16 @@ fn receive_with<T: FromBytes + IntoBytes>(
     has_files: bool,
 ) -> Result<(T, Vec<OwnedFd>), Incomplete> {
     let mut message = T::new_zeroed();
-    match kernel::receive_with_files(socket, message.as_mut_bytes(), has_files) {
+    let received = descriptor::opening(|| {
+        let (n, files) = kernel::receive_with_files(socket, message.as_mut_bytes(), has_files)?;
+        Ok((n, files.into_iter().map(OwnedFd::from).collect()))
+    });
+    match received {
         Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
         Err(error @ Errno::MFILE) => Err(ShmRefusal::of(NO_DESCRIPTORS)(error).into()),
         Err(error) => Err(ShmRefusal::of(CLOSED)(error).into()),
         Ok((0, _)) => Err(ShmRefusal::new(CLOSED).into()),
-        Ok((n, files)) if n == size_of::<T>() && is_known(&message) => {
-            Ok((message, files.into_iter().map(OwnedFd::from).collect()))
-        }
+        Ok((n, files)) if n == size_of::<T>() && is_known(&message) => Ok((message, files)),
         Ok(_) => Err(VERSION_MISMATCH.into()),
     }
 }

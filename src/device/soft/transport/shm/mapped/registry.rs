@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::kernel::process::{Resource, getrlimit};
 use crate::lock::Mutex;
 use crate::process::PerProcess;
@@ -189,7 +189,7 @@ impl MemoryFile {
         Ok(MemoryFile {
             file: Arc::new(file),
             faults,
-            maps: File::open("/proc/self/maps")?.into(),
+            maps: descriptor::open(|| File::open("/proc/self/maps"))?,
             id: (major, minor, stat.st_ino),
             state: Mutex::default(),
         })

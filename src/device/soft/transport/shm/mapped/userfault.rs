@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-use crate::descriptor::OwnedFd;
+use crate::descriptor::{self, OwnedFd};
 use crate::sync::relax;
 
 /// `UFFDIO`, the group of the requests.
@@ -127,9 +127,9 @@ impl UserFaults {
     fn with(flags: UserfaultfdFlags, features: u64) -> Result<UserFaults, Errno> {
         let flags = flags | UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         // SAFETY: the descriptor does nothing by itself.
-        let fd = match unsafe { rustix::mm::userfaultfd(flags) } {
-            Err(Errno::PERM) => from_device(flags)?,
-            fd => fd?.into(),
+        let fd = match descriptor::open(|| unsafe { rustix::mm::userfaultfd(flags) }) {
+            Err(Errno::PERM) => descriptor::opening(|| from_device(flags))?,
+            fd => fd?,
         };
         let faults = UserFaults(fd);
         let mut api = UffdioApi {
