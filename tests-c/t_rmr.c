@@ -3,6 +3,7 @@
  * dat_rmr_free(3DAT). Side b binds, side a is the peer who uses the keys. */
 #include "windows.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -429,12 +430,55 @@ static void rmr_bind__zero_based(void)
 }
 #endif
 
+/* Programs keep triplets in structures that are packed, and have keys written into those. */
+static void rmr_bind__triplet_that_is_not_aligned(void)
+{
+	struct __attribute__((packed)) message {
+		char before;
+		DAT_LMR_TRIPLET range;
+		DAT_RMR_CONTEXT key, remote;
+		DAT_LMR_CONTEXT local;
+		DAT_VLEN length;
+		DAT_VADDR address;
+	} packed;
+	char *const base = (char *)&packed;
+	DAT_LMR_TRIPLET *const range = (void *)(base + offsetof(struct message, range));
+	DAT_RMR_CONTEXT *const key = (void *)(base + offsetof(struct message, key));
+	DAT_RMR_CONTEXT *const remote = (void *)(base + offsetof(struct message, remote));
+	DAT_LMR_CONTEXT *const local = (void *)(base + offsetof(struct message, local));
+	DAT_VLEN *const length = (void *)(base + offsetof(struct message, length));
+	DAT_VADDR *const address = (void *)(base + offsetof(struct message, address));
+	DAT_REGION_DESCRIPTION region;
+	DAT_LMR_HANDLE lmr;
+
+	rmr_up();
+	memset(&region, 0, sizeof region);
+	region.for_va = mb.at;
+	OK(dx_lmr_create(p.b.ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, p.b.pz, DAT_MEM_PRIV_ALL_FLAG,
+			 &lmr, local, remote, length, address));
+	CHECK_EQ(packed.length, SIZE);
+	CHECK_EQ(packed.address, (uintptr_t)mb.at);
+	packed.range = dx_local(packed.local, mb.at, 100);
+	OK(dat_lmr_sync_rdma_read(p.b.ia, range, 1));
+	OK(dat_lmr_sync_rdma_write(p.b.ia, range, 1));
+	OK(dx_rmr_bind(rmr, lmr, range, BOTH, p.ep_b, cookie(1), DAT_COMPLETION_DEFAULT_FLAG, key));
+	expect_bind(1, DAT_RMR_BIND_SUCCESS);
+	fill(ma.at, 100, 1);
+	OK(write_with(packed.key, 0, 100, 2));
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	OK(read_with(packed.key, 0, 100, 3));
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	CHECK(filled(ma.at + SIZE / 2, 100, 1));
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(rmr_create, and_query),
 	T(rmr_create, arguments),
 	T(rmr_query, what_is_bound),
 	T(rmr_free, ends_the_binding),
 	T(rmr_bind, opens_a_range),
+	T(rmr_bind, triplet_that_is_not_aligned),
 	T(rmr_bind, and_no_more),
 	T(rmr_bind, a_new_key_each_time),
 	T(rmr_bind, of_nothing_unbinds),

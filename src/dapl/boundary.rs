@@ -140,11 +140,11 @@ pub fn failed<A: Abi>(guard: Section, error: Error) -> DAT_RETURN {
 /// Writes an OUT argument that may be NULL.
 ///
 /// # Safety
-/// `out` is NULL or points to memory for a `T`.
+/// `out` is NULL or points to memory for a `T`, in any alignment: it may be a member of a structure that is packed.
 pub unsafe fn write_opt<T>(out: *mut T, value: T) {
     if !out.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { out.write(value) };
+        unsafe { out.write_unaligned(value) };
     }
 }
 

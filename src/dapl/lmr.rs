@@ -383,8 +383,8 @@ pub unsafe extern "C" fn lmr_sync<A: Abi, D: Device>(
         non_null(local_segments, Subtype::Arg2)?;
         let count = usize::try_from(num_segments).map_err(|_| Error::arg(Subtype::Arg3))?;
         for i in 0..count {
-            // SAFETY: the caller's promise.
-            let triplet = unsafe { local_segments.add(i).read() };
+            // SAFETY: the caller's promise; C does not promise alignment.
+            let triplet = unsafe { local_segments.add(i).read_unaligned() };
             let range = A::lmr_range(&triplet);
             let lmr = Lmr::of_context(&ia, range.lmr_context);
             if !lmr.is_some_and(|lmr| lmr.covers(&range)) {

@@ -309,8 +309,8 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
     short_boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg2)?;
-        // SAFETY: not NULL.
-        let range = A::lmr_range(unsafe { &*lmr_triplet });
+        // SAFETY: not NULL. C does not promise alignment.
+        let range = A::lmr_range(&unsafe { lmr_triplet.read_unaligned() });
         let lmr = Lmr::of_context(&rmr.base.ia, range.lmr_context);
         let new = rmr.bind(
             lmr,
@@ -352,8 +352,8 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
     short_boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg3)?;
-        // SAFETY: not NULL.
-        let range = A::lmr_range(unsafe { &*lmr_triplet });
+        // SAFETY: not NULL. C does not promise alignment.
+        let range = A::lmr_range(&unsafe { lmr_triplet.read_unaligned() });
         // An unbind needs no LMR.
         let lmr = if lmr_handle.is_null() && range.len == 0 {
             None
