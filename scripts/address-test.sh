@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# address-test.sh TOOLS: which address the soft provider takes for what an entry of dat.conf names,
+# address-test.sh OUT: which address the soft provider takes for what an entry of dat.conf names,
 # and for no name at all, on two hosts that this script makes of network namespaces. The directory
-# TOOLS has dat-info and dat-perf beside the libraries. Prints TAP.
+# OUT has what `make libs ctest-bin` builds. Prints TAP.
 set -u
 . "${0%/*}/need.sh" cat cut grep id ip mktemp mount nsenter readlink realpath rm sed seq sleep \
 	ss timeout umount unshare
 
-tools=$(realpath "${1:?usage: address-test.sh TOOLS}")
+out=$(realpath "${1:?usage: address-test.sh OUT}")
+tools=$out/cargo
 if [ -z "${ADDRESS_TEST_AGAIN-}" ]; then
 	flags=(--net --mount --propagation private)
 	[ "$(id -u)" = 0 ] || flags+=(--map-root-user)
@@ -16,7 +17,7 @@ if [ -z "${ADDRESS_TEST_AGAIN-}" ]; then
 		echo "1..0 # SKIP no network namespaces with veth devices here"
 		exit 0
 	fi
-	ADDRESS_TEST_AGAIN=1 exec unshare "${flags[@]}" "$0" "$tools"
+	ADDRESS_TEST_AGAIN=1 exec unshare "${flags[@]}" "$0" "$out"
 fi
 
 scratch=$(mktemp -d) || exit 1
@@ -133,6 +134,9 @@ entry "fe80::77%near"
 moves to_a_peer_with_a_scope --client "fe80::99%near"
 moves to_a_peer_in_the_scope_of_the_ia --client "fe80::99"
 moves within_a_process --loopback
+
+LD_LIBRARY_PATH=$out/lib timeout 60 "$out/dat2/t_csp" a common.query >"$scratch/said" 2>&1
+is of_a_common_service_point 0 "$?"
 
 echo "1..$number"
 [ "$bad" = 0 ]

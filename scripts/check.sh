@@ -159,7 +159,7 @@ suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
-suite address scripts/address-test.sh build/release/cargo
+suite address scripts/address-test.sh build/release
 suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 suite examples scripts/examples-test.sh

@@ -209,6 +209,15 @@ static void common__query(void)
 	OK(dat_get_handle_type(csp, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CSP);
 	CHECK_RET(dat_ia_close(b.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE);
+
+	/* The scope of a link-local address may be left out, and is in the answer. */
+	at = address_of(&b, 0);
+	if (at.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&at)->sin6_scope_id = 0;
+	OK(create_at(&at));
+	OK(dat_csp_query(csp, DAT_CSP_FIELD_ALL, &param));
+	at = address_of(&b, port_of(param.address_ptr));
+	CHECK(!memcmp(param.address_ptr, &at, sizeof at));
 	ends_down();
 }
 

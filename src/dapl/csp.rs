@@ -93,16 +93,16 @@ impl<D: Device> Csp<D> {
     fn create(
         ia: &Arc<Ia<D>>,
         comm: DAT_COMM,
-        mut address: SocketAddr,
+        asked: SocketAddr,
         evd: DAT_EVD_HANDLE,
     ) -> Result<Arc<Self>> {
-        check_comm(&comm, address)?;
-        let own = ia.device.address();
-        if !address.ip().is_unspecified() && address.ip() != own.ip() {
+        check_comm(&comm, asked)?;
+        // With the scope of a link-local address, which the caller may leave out.
+        let mut address = ia.device.address();
+        if !asked.ip().is_unspecified() && asked.ip() != address.ip() {
             return Err(Kind::InvalidAddress.into());
         }
-        address.set_ip(own.ip());
-        let qual = match address.port() {
+        let qual = match asked.port() {
             0 => Qual::Any,
             port => Qual::This(port.into()),
         };

@@ -23,12 +23,17 @@ use crate::handle::{self, ANY, Guard};
 use crate::reserve;
 
 impl<D: Device> Inner<D> {
-    /// Keeps a resolution until the endpoint is freed.
-    fn keep(&mut self, resolution: &Arc<Resolution<D>>) {
+    /// Keeps a resolution until the endpoint is freed. False if there is no memory to do so.
+    #[must_use]
+    fn keep(&mut self, resolution: &Arc<Resolution<D>>) -> bool {
         if self.resolutions.len() == self.resolutions.capacity() {
             self.resolutions.retain(|r| r.strong_count() > 0);
         }
-        self.resolutions.push(Arc::downgrade(resolution));
+        let has_room = self.resolutions.try_reserve(1).is_ok();
+        if has_room {
+            self.resolutions.push(Arc::downgrade(resolution));
+        }
+        has_room
     }
 }
 
@@ -134,12 +139,12 @@ impl<D: Device> Ep<D> {
             .uses
             .as_ref()
             .and_then(|uses| uses.connect_evd.as_ref());
-        let Some(evd) = evd.map(|u| u.evd().clone()) else {
+        let evd = evd.map(|u| u.evd().clone());
+        let Some(evd) = evd.filter(|_| inner.keep(&resolution)) else {
             drop(inner);
             resolution.release();
             return;
         };
-        inner.keep(&resolution);
         // Under the lock: who frees the endpoint removes the event as well.
         let queued = evd.queue(Event::Resolution {
             number,
