@@ -43,7 +43,7 @@ fn connects_to_a_port_that_gets_free() -> bool {
     let holder = TcpStream::connect(("127.0.0.1", PORT)).unwrap();
     let to = device.address();
     device
-        .connect(&active, to, PORT.into(), Some(PATIENCE), b"")
+        .connect(&active, to, u64::from(PORT), Some(PATIENCE), b"")
         .unwrap();
     // A reset, so that the port is not kept for a minute.
     rustix::net::sockopt::set_socket_linger(&holder, Some(Duration::ZERO)).unwrap();
@@ -230,7 +230,7 @@ fn datagrams_between_link_local_addresses() {
         let own = a.device.address();
         let to = b.device.address();
         a.device
-            .connect(&a.qp, to, PORT.into(), Some(PATIENCE), b"")
+            .connect(&a.qp, to, u64::from(PORT), Some(PATIENCE), b"")
             .unwrap();
         let request = requests.recv_timeout(PATIENCE).unwrap();
         b.device.accept(request, &b.qp, b"").unwrap();

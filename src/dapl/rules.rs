@@ -2,7 +2,7 @@
 //! that. The table in dat.conf(5) lists the differences between `rules=pages` and the default; the
 //! methods of [`Rules`] and their callers implement them.
 
-use crate::device::Access;
+use crate::device::{Access, Sought};
 
 /// Whose rules hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,6 +30,19 @@ impl Rules {
         }
         access
     }
+
+    /// Where a connection to a qualifier leads. By the rules of programs one of more than 32 bits is for
+    /// its lower half if nobody listens for the whole: existing libraries look at the lower bits alone, and
+    /// there are programs that keep a qualifier of 32 bits in half of a variable and never set the other.
+    /// A listener for more than 32 bits gets what is for it and nothing else, by either rules.
+    pub fn sought(self, qual: u64) -> Sought {
+        let lower = u64::from(qual as u32);
+        let is_wide = self == Rules::Programs && lower != qual && lower != 0;
+        Sought {
+            qual,
+            otherwise: is_wide.then_some(lower),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -44,5 +57,17 @@ mod tests {
         assert_eq!(Rules::Pages.local_access(write), write);
         let remote = Access::REMOTE_READ;
         assert_eq!(Rules::Programs.local_access(remote), remote);
+    }
+
+    #[test]
+    fn the_lower_half_of_a_qualifier() {
+        let otherwise = |rules: Rules, qual| rules.sought(qual).otherwise;
+        assert_eq!(otherwise(Rules::Programs, 0x5596_0000_771c), Some(0x771c));
+        assert_eq!(otherwise(Rules::Programs, 0x5596_0001_771c), Some(0x1_771c));
+        // What has no other half, or nothing in the lower one.
+        for qual in [0x771c, 0x1_771c, u32::MAX.into(), 0x5596_0000_0000] {
+            assert_eq!(otherwise(Rules::Programs, qual), None, "{qual:#x}");
+        }
+        assert_eq!(otherwise(Rules::Pages, 0x5596_0000_771c), None);
     }
 }

@@ -38,6 +38,7 @@ use crate::kernel::Instant;
 
 pub use completion_queue::*;
 pub use datagram::*;
+pub use qualifier::Sought;
 pub use types::*;
 
 use self::params::Key;
@@ -498,7 +499,7 @@ pub trait Device: Sized + Send + Sync + 'static {
         self: &Arc<Self>,
         qp: &Arc<Self::Qp>,
         remote: SocketAddr,
-        qual: u64,
+        sought: impl Into<Sought>,
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError>;

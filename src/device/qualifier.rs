@@ -29,6 +29,25 @@ const CANDIDATES: u64 = 8;
 /// The first of the ports that no service has by convention (RFC 6335).
 const FIRST_DYNAMIC: u64 = 49152;
 
+/// Which qualifier a connector asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sought {
+    /// The qualifier that the consumer has named.
+    pub qual: u64,
+    /// The one that is asked for once it is known that nobody listens for `qual`.
+    pub otherwise: Option<u64>,
+}
+
+impl From<u64> for Sought {
+    /// That qualifier and no other.
+    fn from(qual: u64) -> Sought {
+        Sought {
+            qual,
+            otherwise: None,
+        }
+    }
+}
+
 /// The kind of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

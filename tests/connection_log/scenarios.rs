@@ -57,7 +57,7 @@ impl End {
     fn connect_to(&self, address: &str, port: u16, timeout: Duration) {
         let to: SocketAddr = address.parse().unwrap();
         self.device
-            .connect(&self.qp, to, port.into(), Some(timeout), b"")
+            .connect(&self.qp, to, u64::from(port), Some(timeout), b"")
             .unwrap();
     }
 

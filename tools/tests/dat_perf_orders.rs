@@ -135,7 +135,7 @@ impl Server {
         })
         .unwrap();
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let qualifier = self.1.parse().unwrap();
+        let qualifier: u64 = self.1.parse().unwrap();
         device
             .connect(&qp, address, qualifier, Some(PATIENCE), &asked.hello())
             .unwrap();

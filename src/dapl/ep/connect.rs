@@ -108,8 +108,9 @@ impl<D: Device> Ep<D> {
         self.set_state(&mut inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
         delay::point("ep.connect");
-        let device = &self.base.ia.device;
-        let Err(error) = device.connect(&qp, remote, conn_qual, timeout, private_data) else {
+        let Ia { device, rules, .. } = &*self.base.ia;
+        let sought = rules.sought(conn_qual);
+        let Err(error) = device.connect(&qp, remote, sought, timeout, private_data) else {
             delay::point("ep.started");
             self.started(&qp, attempt);
             self.count_connect();

@@ -74,7 +74,13 @@ impl<D: Device> Ep<D> {
         let ia = &self.base.ia;
         let qp = self.exchange(ia)?;
         ia.device
-            .connect(&qp, remote, conn_qual, timeout, private_data)
+            .connect(
+                &qp,
+                remote,
+                ia.rules.sought(conn_qual),
+                timeout,
+                private_data,
+            )
             .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         self.count_connect();
         Ok(())

@@ -54,7 +54,7 @@ use self::qp::state::Identity;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
+    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, Sought, SrqHandler, Wake,
     WindowScope,
 };
 use crate::device::events::EventQueue;
@@ -350,11 +350,11 @@ impl Device for Soft {
         self: &Arc<Self>,
         qp: &Arc<Qp>,
         remote: SocketAddr,
-        qual: u64,
+        sought: impl Into<Sought>,
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError> {
-        cm::connect(self, qp, remote, qual, timeout, private_data)
+        cm::connect(self, qp, remote, sought.into(), timeout, private_data)
     }
 
     fn accept(

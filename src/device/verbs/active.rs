@@ -15,7 +15,7 @@ use super::tuning::Tuning;
 use crate::device::CmEvent;
 use crate::device::connection_log::{Cause, NoListener, Step};
 use crate::device::netif::at_port;
-use crate::device::qualifier::candidates;
+use crate::device::qualifier::{QualHeader, Sought, add_header, candidates};
 
 /// How often a request is sent again because the connection manager had chosen a local port that
 /// the network stack has given to another socket: the connection manager knows its own ports only.
@@ -28,12 +28,12 @@ pub(super) const NO_IDENTIFIER: &str = "the connection manager is out of resourc
 pub(super) struct ActiveConnect {
     /// Address of the peer; the port is not used.
     remote: SocketAddr,
-    /// The connection qualifier.
+    /// The connection qualifier that the request is for.
     pub qual: u64,
-    /// Ports that were not tried yet, the next one last.
-    ports: Vec<u16>,
-    /// Private data of the request, with the header of the qualifier.
-    pub private_data: Vec<u8>,
+    /// Ports that were not tried yet and the qualifiers they belong to, the next one last.
+    ports: Vec<(u16, u64)>,
+    /// Private data of the request, without the header of the qualifier.
+    private_data: Box<[u8]>,
     /// The time in which the address is to be resolved.
     pub arp_timeout: Duration,
     /// The time in which the route is to be resolved.
@@ -43,21 +43,24 @@ pub(super) struct ActiveConnect {
 }
 
 impl ActiveConnect {
-    /// An attempt that has not begun. `private_data` begins with the header of the qualifier, if
-    /// that needs one.
+    /// An attempt that has not begun; `private_data` is without the header of the qualifier.
     pub fn new(
         remote: SocketAddr,
-        qual: u64,
-        private_data: Vec<u8>,
+        sought: Sought,
+        private_data: &[u8],
         timeout: Option<Duration>,
         tuning: &Tuning,
     ) -> ActiveConnect {
         let limited = |time: Duration| timeout.map_or(time, |timeout| timeout.min(time));
+        let ports_of = |qual| candidates(qual).map(move |port| (port, qual));
+        let otherwise = sought.otherwise.into_iter().flat_map(ports_of);
+        let mut ports: Vec<_> = ports_of(sought.qual).chain(otherwise).collect();
+        ports.reverse();
         ActiveConnect {
             remote,
-            qual,
-            ports: candidates(qual).rev().collect(),
-            private_data,
+            qual: sought.qual,
+            ports,
+            private_data: private_data.into(),
             arp_timeout: limited(tuning.arp_timeout),
             route_timeout: limited(tuning.route_timeout),
             local_port_retries: LOCAL_PORT_RETRIES,
@@ -66,14 +69,20 @@ impl ActiveConnect {
 
     /// Where the next request goes.
     pub fn next(&self) -> Option<SocketAddr> {
-        self.ports.last().map(|port| at_port(self.remote, *port))
+        let (port, _) = self.ports.last()?;
+        Some(at_port(self.remote, *port))
     }
 
-    /// The same; that port is not tried again.
+    /// The same; that port is not tried again. The request is for its qualifier.
     pub fn take_next(&mut self) -> Option<SocketAddr> {
-        let next = self.next();
-        self.ports.pop();
-        next
+        let (port, qual) = self.ports.pop()?;
+        self.qual = qual;
+        Some(at_port(self.remote, port))
+    }
+
+    /// The private data of the request, with the header of the qualifier if that needs one.
+    pub fn private_data(&self) -> Vec<u8> {
+        add_header(QualHeader::Request, self.qual, &self.private_data)
     }
 }
 
@@ -165,7 +174,7 @@ fn prepare(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)
     if !state.attempt.is_connecting(attempt) {
         return None;
     }
-    let data = state.active.as_ref()?.private_data.clone();
+    let data = state.active.as_ref()?.private_data();
     // Under the lock: a thread that ends the attempt from now on knows that the peer gets a
     // request.
     id.set_waiting(qp.device.iwarp);
@@ -211,7 +220,7 @@ fn try_port_again(qp: &Qp, attempt: u64) -> bool {
         return false;
     };
     active.local_port_retries -= 1;
-    active.ports.push(remote.port());
+    active.ports.push((remote.port(), active.qual));
     true
 }
 
@@ -234,11 +243,19 @@ mod tests {
     fn every_port_is_tried_at_the_whole_address() {
         let qual = 0x1_0000;
         let remote = "[fe80::1%3]:0".parse().unwrap();
-        let mut active = ActiveConnect::new(remote, qual, Vec::new(), None, &Tuning::default());
-        for port in candidates(qual) {
+        let sought = Sought {
+            qual,
+            otherwise: Some(4711),
+        };
+        let mut active = ActiveConnect::new(remote, sought, b"data", None, &Tuning::default());
+        for port in candidates(qual).chain([4711]) {
             let next = format!("[fe80::1%3]:{port}").parse().ok();
             assert_eq!(active.next(), next);
             assert_eq!(active.take_next(), next);
+            let asked = if port == 4711 { 4711 } else { qual };
+            assert_eq!(active.qual, asked);
+            let data = add_header(QualHeader::Request, asked, b"data");
+            assert_eq!(active.private_data(), data);
         }
         assert_eq!((active.next(), active.take_next()), (None, None));
     }

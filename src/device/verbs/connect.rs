@@ -25,7 +25,7 @@ use crate::device::connection_log::{
 };
 use crate::device::events::QpEvent;
 use crate::device::netif;
-use crate::device::qualifier::{self, QualHeader};
+use crate::device::qualifier::{self, QualHeader, Sought};
 use crate::device::{CmEvent, DeviceError};
 
 /// Why a connection is broken that the peer has ended after the device had stopped the queue pair.
@@ -87,10 +87,11 @@ pub(super) fn connect(
     device: &Arc<Verbs>,
     qp: &Arc<Qp>,
     remote: SocketAddr,
-    qual: u64,
+    sought: Sought,
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
+    let qual = sought.qual;
     qualifier::check(qual)?;
     let remote = netif::peer_address(remote, device.address)?;
     if remote.is_ipv6() != device.address.is_ipv6() {
@@ -100,13 +101,12 @@ pub(super) fn connect(
         return Err(DeviceError::Resources);
     }
     if let Some(exchanges) = &qp.exchanges {
-        return exchange::ask(qp, exchanges, remote, qual, timeout, private_data);
+        return exchange::ask(qp, exchanges, remote, sought, timeout, private_data);
     }
-    let private_data = qualifier::add_header(QualHeader::Request, qual, private_data);
-    if private_data.len() > device.max_private {
+    let active = ActiveConnect::new(remote, sought, private_data, timeout, &device.params.tuning);
+    if active.private_data().len() > device.max_private {
         return Err(DeviceError::Limit);
     }
-    let active = ActiveConnect::new(remote, qual, private_data, timeout, &device.params.tuning);
     let first = active.next().ok_or(DeviceError::BadAddress)?;
     let attempt = begin(qp, (device.address, first), qual, Some(active), None)?;
     let deadline = deadline(timeout);

@@ -71,7 +71,7 @@ use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
     HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp,
-    Sge, SrqHandler, Wake, WindowScope,
+    Sge, Sought, SrqHandler, Wake, WindowScope,
 };
 use crate::handle::Guard;
 
@@ -437,11 +437,11 @@ impl Device for Verbs {
         self: &Arc<Self>,
         qp: &Arc<Qp>,
         remote: SocketAddr,
-        qual: u64,
+        sought: impl Into<Sought>,
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError> {
-        connect::connect(self, qp, remote, qual, timeout, private_data)
+        connect::connect(self, qp, remote, sought.into(), timeout, private_data)
     }
 
     fn accept(

@@ -45,7 +45,7 @@ use crate::delay;
 use crate::device::connection_log::{self, Cause, Identity, LogEntry, NoAnswer, Step};
 use crate::device::local_address::is_own_address;
 use crate::device::netif;
-use crate::device::qualifier::{self, QualHeader};
+use crate::device::qualifier::{self, QualHeader, Sought};
 use crate::device::{CmEvent, DeviceError};
 
 /// Bytes of private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the
@@ -103,10 +103,11 @@ pub(crate) fn connect(
     device: &Arc<Soft>,
     qp: &Arc<Qp>,
     remote: SocketAddr,
-    qual: u64,
+    sought: Sought,
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
+    let qual = sought.qual;
     qualifier::check(qual)?;
     let remote = netif::peer_address(remote, device.params.address)?;
     check_private_data(private_data)?;
@@ -121,7 +122,7 @@ pub(crate) fn connect(
             Some(_) => &[Transport::Tcp],
             None => transports(device.params.path, remote),
         };
-        let to = (remote, qual, transports);
+        let to = (remote, sought, transports);
         return resolve::ask(qp, &end, to, timeout, private_data);
     }
     if let Some(listening) = listening {
@@ -139,7 +140,7 @@ pub(crate) fn connect(
     let plan = Plan {
         endpoint: attr.context,
         target: remote,
-        qual,
+        sought,
         timeout,
         transports: transports(device.params.path, remote),
         purpose: Purpose::Connection,

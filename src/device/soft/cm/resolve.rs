@@ -18,7 +18,7 @@ use super::request::{ConnRequest, Origin, SocketOrigin};
 use super::{MAX_DATAGRAM_PRIVATE, Transport, log_accepted};
 use crate::device::connection_log::{Cause, Identity, LogEntry, NoAnswer, Outcome, Path, Step};
 use crate::device::local_address::is_own_address;
-use crate::device::qualifier::{self, QualHeader};
+use crate::device::qualifier::{self, QualHeader, Sought};
 use crate::device::soft::engine::{Timer, Watch};
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Local, Rtr};
 use crate::device::soft::params;
@@ -173,7 +173,7 @@ fn check_private_data(private_data: &[u8]) -> Result<(), DeviceError> {
     }
 }
 
-/// Asks the consumer that listens for `qual` at `remote`, by one of these transports. The answer is an
+/// Asks the consumer that listens for what is sought at `remote`, by one of these transports. The answer is an
 /// event of the queue pair.
 ///
 /// # Errors
@@ -181,7 +181,7 @@ fn check_private_data(private_data: &[u8]) -> Result<(), DeviceError> {
 pub(super) fn ask(
     qp: &Arc<Qp>,
     end: &Arc<DatagramEnd>,
-    (remote, qual, transports): (SocketAddr, u64, &'static [Transport]),
+    (remote, sought, transports): (SocketAddr, Sought, &'static [Transport]),
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
@@ -191,7 +191,7 @@ pub(super) fn ask(
     let plan = Plan {
         endpoint: qp.attr().context,
         target: remote,
-        qual,
+        sought,
         timeout,
         transports,
         purpose: Purpose::Datagrams,
@@ -203,7 +203,7 @@ pub(super) fn ask(
         end: Arc::downgrade(end),
         number,
         remote,
-        qual,
+        qual: sought.qual,
     };
     let mut connector = None;
     end.begin(|number| {

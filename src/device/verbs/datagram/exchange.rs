@@ -17,7 +17,7 @@ use crate::device::connection_log::{
     self, Cause, Identity, LogEntry, NoAnswer, NoListener, Outcome, Path, REJECTED, Step,
 };
 use crate::device::events::QpEvent;
-use crate::device::qualifier::{self, QualHeader};
+use crate::device::qualifier::{self, QualHeader, Sought};
 use crate::device::verbs::active::{ActiveConnect, NO_IDENTIFIER};
 use crate::device::verbs::adapter::Target;
 use crate::device::verbs::cm_event::CmEventData;
@@ -130,7 +130,7 @@ fn check_private_data(device: &Verbs, private_data: &[u8]) -> Result<(), DeviceE
     }
 }
 
-/// Asks the consumer that listens for `qual` at `remote`. The answer is an event of the queue pair.
+/// Asks the consumer that listens for what is sought at `remote`. The answer is an event of the queue pair.
 ///
 /// # Errors
 /// [`DeviceError::Limit`] for private data that is too long, [`DeviceError::BadAddress`],
@@ -139,17 +139,16 @@ pub(in crate::device::verbs) fn ask(
     qp: &Arc<Qp>,
     exchanges: &Exchanges,
     remote: SocketAddr,
-    qual: u64,
+    sought: Sought,
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     check_private_data(&qp.device, private_data)?;
     let private_data = own_end(qp)?.add_to(private_data);
-    let private_data = qualifier::add_header(QualHeader::Request, qual, &private_data);
     let active = ActiveConnect::new(
         remote,
-        qual,
-        private_data,
+        sought,
+        &private_data,
         timeout,
         &qp.device.params.tuning,
     );
@@ -282,7 +281,7 @@ pub(in crate::device::verbs) fn on_event(
 
 /// The route is resolved: sends the request.
 fn send_request(qp: &Qp, exchanges: &Exchanges, number: u64, id: &CmId) {
-    let data = exchanges.with(number, |exchange| exchange.active.private_data.clone());
+    let data = exchanges.with(number, |exchange| exchange.active.private_data());
     let (Some(data), Some(hw)) = (data, qp.hw()) else {
         return;
     };

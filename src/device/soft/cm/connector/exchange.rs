@@ -21,7 +21,9 @@ use crate::device::soft::transport::tcp::linger::{End, linger};
 impl Connector {
     /// Puts the request together.
     pub(super) fn begin_request(self: &Arc<Self>, state: &mut State, mut watch: Watch) -> Progress {
-        let request = self.local.request(state.revision, &self.private_data);
+        let qual = state.current.qual;
+        let private_data = qualifier::add_header(QualHeader::Request, qual, &self.private_data);
+        let request = self.local.request(state.revision, &private_data);
         let mut frame = [0; FRAME_MAX];
         let Ok(frame) = request.encode(&mut frame) else {
             // Cannot happen: the length of the private data was checked when the attempt began.
@@ -76,7 +78,7 @@ impl Connector {
                 let target = self.target(state.current.port);
                 (self.device.params.address, target)
             })),
-            qual: self.qual,
+            qual: state.current.qual,
             path: state.current.transport.path(),
         }
     }
@@ -126,11 +128,12 @@ impl Connector {
         frame: &Frame<'_>,
     ) -> Progress {
         let agreed = self.local.conclude(state.revision, frame);
-        let needs_header = needs_header(self.qual);
+        let asked = state.current.qual;
+        let needs_header = needs_header(asked);
         let private_data = match qualifier::split_header(frame.private_data) {
             // A responder of revision 1 has not understood the request.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
-            Some((QualHeader::Reply, qual, rest)) if needs_header && qual == self.qual => rest,
+            Some((QualHeader::Reply, qual, rest)) if needs_header && qual == asked => rest,
             _ if needs_header => {
                 return self.try_next_port(state, ConnectError::NoListener(self.qual));
             }

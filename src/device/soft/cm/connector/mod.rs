@@ -21,7 +21,7 @@ use super::error::{ConnectError, ShmUnavailable};
 use super::initiator::{Accepted, Initiator};
 use super::local_port;
 use crate::device::connection_log::{self, LogEntry};
-use crate::device::qualifier::{self, QualHeader};
+use crate::device::qualifier::{self, Sought};
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
@@ -51,7 +51,7 @@ pub(crate) struct Connector {
     target: SocketAddr,
     /// The qualifier to connect to.
     qual: u64,
-    /// The private data of the request, with the header of a wide qualifier.
+    /// The private data of the request, without the header of a wide qualifier.
     private_data: Box<[u8]>,
     /// What this end wants and can do.
     local: Local,
@@ -67,6 +67,9 @@ pub(crate) struct Connector {
 }
 
 struct State {
+    /// The qualifier that is tried once it is known that nobody listens for the one to connect to; `None`
+    /// if there is no such, or it is being tried.
+    otherwise: Option<u64>,
     /// Candidates that were not tried yet, the next one last.
     candidates: Vec<Candidate>,
     /// The candidate that is being tried, or was tried last.
@@ -130,6 +133,8 @@ enum Progress {
 struct Candidate {
     transport: Transport,
     port: u16,
+    /// The qualifier that the port is one of.
+    qual: u64,
 }
 
 /// All ways that may lead to the listener of a qualifier, the first one last.
@@ -137,7 +142,11 @@ fn all_candidates(qual: u64, transports: &[Transport]) -> Vec<Candidate> {
     let ports = qualifier::candidates(qual);
     let mut candidates: Vec<Candidate> = ports
         .flat_map(|port| {
-            let with = move |&transport| Candidate { transport, port };
+            let with = move |&transport| Candidate {
+                transport,
+                port,
+                qual,
+            };
             transports.iter().map(with)
         })
         .collect();
@@ -152,7 +161,7 @@ pub(super) struct Plan<'a> {
     /// The address of the peer; the port is ignored.
     pub target: SocketAddr,
     /// The qualifier to connect to.
-    pub qual: u64,
+    pub sought: Sought,
     /// How long the consumer waits.
     pub timeout: Option<Duration>,
     /// The transports that are allowed, in the order in which they are tried.
@@ -188,7 +197,7 @@ impl Connector {
         let Plan {
             endpoint,
             target,
-            qual,
+            sought: Sought { qual, otherwise },
             timeout,
             transports,
             purpose,
@@ -202,7 +211,7 @@ impl Connector {
             endpoint,
             target,
             qual,
-            private_data: qualifier::add_header(QualHeader::Request, qual, private_data).into(),
+            private_data: private_data.into(),
             local: Local {
                 crc: device.params.crc,
                 ird,
@@ -217,10 +226,12 @@ impl Connector {
             retry_until: Instant::now() + grace,
             uses_shm: AtomicBool::new(false),
             state: Mutex::new(State {
+                otherwise,
                 candidates: all_candidates(qual, transports),
                 current: Candidate {
                     transport: Transport::Tcp,
                     port: 0,
+                    qual,
                 },
                 answered: false,
                 failure: None,
@@ -324,13 +335,18 @@ impl Connector {
     }
 
     /// Goes on to the next candidate. After the last, all of them are tried again if none had a
-    /// listener.
+    /// listener, until that is certain; then those of the other qualifier, if there is one.
     fn try_next(self: &Arc<Self>, state: &mut State) -> Progress {
         if !state.candidates.is_empty() {
             state.stage = Stage::NextCandidate;
             return Progress::Continue;
         }
         if state.answered || Instant::now() + state.retry_pause > self.retry_until {
+            if let Some(otherwise) = state.otherwise.take() {
+                state.candidates = all_candidates(otherwise, self.transports);
+                state.stage = Stage::NextCandidate;
+                return Progress::Continue;
+            }
             let failure = self.final_failure(state);
             let event = match failure {
                 // Or the host has no address from which it could reach the peer.

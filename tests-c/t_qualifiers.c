@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Qualifiers of more than 32 bits of programs that mean the lower half (dat.conf(5), without
+ * rules=pages): Intel MPI connects to the number of a process, with something of its stack above it.
+ * The IA is that of the test with "-programs" behind its name. */
+#include "service.h"
+#ifdef DAT2
+#include "datagrams.h"
+#endif
+
+#include <string.h>
+#include <unistd.h>
+
+/* What such a program has above the qualifier. */
+static const DAT_CONN_QUAL above = (DAT_CONN_QUAL)0x5596 << 32;
+/* The name of the IA whose rules are those of the pages. */
+static const char *with_pages;
+
+static DAT_PSP_HANDLE listen_at(DAT_CONN_QUAL where)
+{
+	DAT_PSP_HANDLE point = DAT_HANDLE_NULL;
+
+	OK(dat_psp_create(b.ia, where, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &point));
+	return point;
+}
+
+/* The next request is at this service point, and its event names the qualifier of that. */
+static DAT_CR_HANDLE request_at(DAT_PSP_HANDLE point, DAT_CONN_QUAL where)
+{
+	DAT_CR_ARRIVAL_EVENT_DATA request;
+
+	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
+	CHECK(request.sp_handle.psp_handle == point);
+	CHECK_EQ(request.conn_qual, where);
+	return request.cr_handle;
+}
+
+/* A connection to `asked` is one to the service point at `where`. */
+static void leads_to(DAT_CONN_QUAL asked, DAT_PSP_HANDLE point, DAT_CONN_QUAL where)
+{
+	DAT_EP_HANDLE from = make_ep(&a, NULL), to = make_ep(&b, NULL);
+
+	OK(try_connect(from, &b, asked, SOON));
+	OK(dat_cr_accept(request_at(point, where), to, 0, NULL));
+	established();
+}
+
+static void leads_nowhere(DAT_CONN_QUAL asked)
+{
+	OK(try_connect(make_ep(&a, NULL), &b, asked, SOON));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	EXPECT_NOTHING(b.cr_evd);
+}
+
+static void qualifier__lower_half(void)
+{
+	char data[] = "private";
+	DAT_CONNECTION_EVENT_DATA event;
+	DAT_CR_PARAM request;
+	DAT_CR_HANDLE cr;
+
+	ends_up();
+	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, above | qualifier, SOON, sizeof data, data,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	cr = request_at(psp, qualifier);
+	/* What was in front of the private data of requests to the whole is not there. */
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &request));
+	CHECK((size_t)request.private_data_size >= sizeof data);
+	CHECK(!memcmp(request.private_data, data, sizeof data));
+	OK(dat_cr_accept(cr, ep_b, sizeof data, data));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	CHECK((size_t)event.private_data_size >= sizeof data);
+	CHECK(!memcmp(event.private_data, data, sizeof data));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	talk(ep_b);
+	ends_down();
+}
+
+/* The number of a process may have more than 16 bits. */
+static void qualifier__lower_half_that_is_no_port(void)
+{
+	DAT_CONN_QUAL half = 0x40000000 | (DAT_CONN_QUAL)getpid();
+
+	points_up();
+	leads_to(above | half, listen_at(half), half);
+	ends_down();
+}
+
+static void qualifier__lower_half_rejects(void)
+{
+	ends_up();
+	OK(try_connect(ep_a, &b, above | qualifier, SOON));
+	OK(dx_cr_reject(request_at(psp, qualifier)));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
+	ends_down();
+}
+
+static void qualifier__the_whole_comes_first(void)
+{
+	DAT_CONN_QUAL whole;
+	DAT_PSP_HANDLE point;
+
+	ends_up();
+	whole = above | qualifier;
+	point = listen_at(whole);
+	leads_to(whole, point, whole);
+	leads_to(qualifier, psp, qualifier);
+	leads_to(whole + ((DAT_CONN_QUAL)1 << 35), psp, qualifier);
+	OK(dat_psp_free(point));
+	leads_to(whole, psp, qualifier);
+	ends_down();
+}
+
+static void qualifier__nobody_has_either(void)
+{
+	DAT_CONN_QUAL half;
+
+	points_up();
+	half = free_qualifier(&b);
+	leads_nowhere(above | half);
+	/* A listener for more than 32 bits gets what is for it and nothing else. */
+	listen_at(above | half);
+	leads_nowhere((above << 1) | half);
+	leads_nowhere(half);
+	ends_down();
+}
+
+static void qualifier__nothing_below(void)
+{
+	ends_up();
+	leads_nowhere(above);
+	ends_down();
+}
+
+static void qualifier__reserved(void)
+{
+	DAT_CR_ARRIVAL_EVENT_DATA request;
+	DAT_RSP_HANDLE rsp;
+
+	points_up();
+	qualifier = free_qualifier(&b);
+	rsp = reserve(qualifier, ep_b);
+	OK(try_connect(ep_a, &b, above | qualifier, SOON));
+	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
+	CHECK(request.sp_handle.rsp_handle == rsp);
+	CHECK_EQ(request.conn_qual, qualifier);
+	OK(dat_cr_accept(request.cr_handle, DAT_HANDLE_NULL, 0, NULL));
+	established();
+	talk(ep_b);
+	ends_down();
+}
+
+/* The rules are those of the IA that connects. */
+static void qualifier__by_the_pages(void)
+{
+	const char *name = tap_ia;
+
+	rig_up(&b);
+	psp = listen_any(&b, &qualifier);
+	tap_ia = with_pages;
+	rig_up(&a);
+	leads_nowhere(above | qualifier);
+	tap_ia = name;
+	ends_down();
+}
+
+#ifdef DAT2
+static void qualifier__of_datagrams(void)
+{
+	struct outcome at_a, at_b;
+
+	datagrams_up();
+	OK(ask(da.ep, above | datagrams_qual, "question", SOON));
+	OK(dat_cr_accept(await_question("question"), db.ep, 6, (DAT_PVOID)(uintptr_t) "answer"));
+	at_a = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED,
+			      DAT_IB_UD_REMOTE_AH);
+	at_b = EXPECT_OUTCOME(db.rig.connect_evd, DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED,
+			      DAT_IB_UD_PASSIVE_REMOTE_AH);
+	CHECK(!strncmp(at_a.data, "answer", 6) && !strncmp(at_b.data, "question", 8));
+	OK(receive_at(&db, 0, 100, 1));
+	OK(send_from(&da, 0, 100, 2, &at_a, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_SENT(da.rig.request_evd, 2);
+	EXPECT_RECEIVED(db.rig.recv_evd, 1, 100);
+	give_back(&at_a);
+	give_back(&at_b);
+	/* Nobody listens at the half either. */
+	OK(dat_psp_free(datagrams_psp));
+	OK(ask(da.ep, above | datagrams_qual, "question", SOON));
+	at_a = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
+			      DAT_IB_UD_CONNECT_ERROR);
+	give_back(&at_a);
+	datagrams_down();
+}
+#endif
+
+static const struct tap_test tests[] = {
+	T(qualifier, lower_half),
+	T(qualifier, lower_half_that_is_no_port),
+	T(qualifier, lower_half_rejects),
+	T(qualifier, the_whole_comes_first),
+	T(qualifier, nobody_has_either),
+	T(qualifier, nothing_below),
+	T(qualifier, reserved),
+	T(qualifier, by_the_pages),
+#ifdef DAT2
+	T(qualifier, of_datagrams),
+#endif
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	char name[64];
+
+	with_pages = argc > 1 ? argv[1] : tap_ia;
+	snprintf(name, sizeof name, "%s-programs", with_pages);
+	tap_ia = name;
+	if (argc > 1)
+		argv[1] = name;
+	return tap_main(argc, argv, tests);
+}
