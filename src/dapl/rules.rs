@@ -2,7 +2,7 @@
 //! that. The table in dat.conf(5) lists the differences between `rules=pages` and the default; the
 //! methods of [`Rules`] and their callers implement them.
 
-use crate::device::{Access, Sought};
+use crate::device::{Access, PostError, RecvWr, Sought, WrFlags};
 
 /// Whose rules hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +29,26 @@ impl Rules {
             access |= Access::LOCAL_READ;
         }
         access
+    }
+
+    /// Posts a receive again that was refused because of `error`, by `post`, if it may have keys of no
+    /// region. By the rules of programs it may: existing libraries leave keys to the adapter, which looks at
+    /// those of the memory that a message comes to, and there are programs that leave segments of an earlier
+    /// receive behind what they use.
+    ///
+    /// # Errors
+    /// That of `post`, or `error`.
+    pub fn receive_again(
+        self,
+        wr: RecvWr<'_>,
+        error: PostError,
+        post: impl FnOnce(&RecvWr<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        if error != PostError::Key || self == Rules::Pages {
+            return Err(error);
+        }
+        let flags = wr.flags | WrFlags::ANY_KEY;
+        post(&RecvWr { flags, ..wr })
     }
 
     /// Where a connection to a qualifier leads. By the rules of programs one of more than 32 bits is for

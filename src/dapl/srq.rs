@@ -259,6 +259,12 @@ impl<D: Device> Srq<D> {
     }
 
     fn post(&self, wr: &RecvWr<'_>) -> std::result::Result<(), PostError> {
+        let rules = self.base.ia.rules;
+        self.post_checked(wr)
+            .or_else(|error| rules.receive_again(*wr, error, |wr| self.post_checked(wr)))
+    }
+
+    fn post_checked(&self, wr: &RecvWr<'_>) -> std::result::Result<(), PostError> {
         match self.srq.post_recv(wr) {
             // The queue may be full only because the completions have not been taken.
             Err(PostError::QueueFull) if self.unreported.get().is_some() => {

@@ -51,6 +51,8 @@ bitflags::bitflags! {
         const FENCE = 0x04;
         /// The successful completion is queued but does not notify.
         const QUIET = 0x08;
+        /// Receive: keys of no region are no error of the post. A message that comes to such memory is one.
+        const ANY_KEY = 0x10;
     }
 }
 

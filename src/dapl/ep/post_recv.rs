@@ -1,5 +1,6 @@
 //! `dat_ep_post_recv`.
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::slice::from_ref;
 
@@ -9,7 +10,7 @@ use super::post::{ep_of, is_usual, segment_of};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::work_request::{Segments, post_error};
-use crate::device::{Device, PlainPost, QueuePair, RecvWr, Sge, WrFlags};
+use crate::device::{Device, PlainPost, PostError, QueuePair, RecvWr, Sge, WrFlags};
 use crate::error::{Error, Result, Subtype};
 use crate::handle::Guard;
 
@@ -78,7 +79,7 @@ impl<A: Abi, D: Device> PlainCall<A, D> for Buffer {
             let mut copy = MaybeUninit::uninit();
             // SAFETY: the caller's promise.
             let segment = segment_of::<A, D>(unsafe { &*iov }, &mut copy)?;
-            return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
+            return post_receive(ep, qp, guard, from_ref(segment), wr_id, WrFlags::empty());
         }
         let iov = (count, iov.cast_const());
         // SAFETY: the caller's promise.
@@ -107,17 +108,36 @@ unsafe fn receive_segments<A: Abi, D: Device>(
     }
     let (allowed, arg) = (DAT_COMPLETION_UNSIGNALLED_FLAG, Subtype::Arg5);
     let flags = config.recv_flags.check(completion_flags, allowed, arg)?;
-    post_receive(&**qp, guard, sges, wr_id, flags)
+    post_receive(ep, &**qp, guard, sges, wr_id, flags)
 }
 
 #[inline(always)]
-fn post_receive<Q: QueuePair>(
-    qp: &Q,
+fn post_receive<D: Device>(
+    ep: &Ep<D>,
+    qp: &D::Qp,
     guard: &Guard,
     sges: &[Sge],
     wr_id: u64,
     flags: WrFlags,
 ) -> Result<()> {
-    qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
+    let wr = RecvWr { wr_id, sges, flags };
+    qp.post_recv_in(&wr, guard)
+        .or_else(|error| refused(ep, qp, guard, black_box(wr), error))
+}
+
+/// A receive that the device refuses: one for its keys is posted all the same, if the rules have it so.
+#[cold]
+#[inline(never)]
+fn refused<D: Device>(
+    ep: &Ep<D>,
+    qp: &D::Qp,
+    guard: &Guard,
+    wr: RecvWr<'_>,
+    error: PostError,
+) -> Result<()> {
+    ep.base
+        .ia
+        .rules
+        .receive_again(wr, error, |wr| qp.post_recv_in(wr, guard))
         .map_err(|e| post_error(e, false))
 }

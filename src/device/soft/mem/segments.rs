@@ -2,7 +2,7 @@
 
 use super::key_table::{self, Fault, resolve, revocations};
 use super::scope::Scope;
-use crate::device::{Access, Sge};
+use crate::device::{Access, RecvWr, Sge, WrFlags};
 use crate::handle::Guard;
 
 /// Number of segments of a work request at most.
@@ -97,16 +97,39 @@ pub(crate) struct MemorySegments {
 }
 
 impl MemorySegments {
+    /// Those of a receive with these flags, which has at most [`MAX_SGE`].
+    ///
+    /// # Errors
+    /// As [`MemorySegments::of`].
+    pub fn of_receive(wr: &RecvWr<'_>, pd: u32, guard: &Guard) -> Result<Self, Fault> {
+        let any_key = wr.flags.contains(WrFlags::ANY_KEY);
+        MemorySegments::find(wr.sges, pd, Access::LOCAL_WRITE, any_key, guard)
+    }
+
     /// Those of a request that is posted, which has at most [`MAX_SGE`].
     ///
     /// # Errors
     /// Why the first is not open for `need` that is not.
     pub fn of(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<Self, Fault> {
+        MemorySegments::find(sges, pd, need, false, guard)
+    }
+
+    /// The same; with `any_key` a segment whose key is of no region stays as it is.
+    fn find(
+        sges: &[Sge],
+        pd: u32,
+        need: Access,
+        any_key: bool,
+        guard: &Guard,
+    ) -> Result<Self, Fault> {
         let scope = Scope::of_pd(pd);
         let mut segments = [Sge::NONE; MAX_SGE as usize];
         for (own, posted) in segments.iter_mut().zip(sges) {
             let Sge { addr, len, lkey } = *posted;
-            let addr = resolve(lkey, scope, addr, len.into(), need, guard)?;
+            let addr = match resolve(lkey, scope, addr, len.into(), need, guard) {
+                Err(Fault::Key) if any_key => addr,
+                resolved => resolved?,
+            };
             *own = Sge { addr, len, lkey };
         }
         let count = sges.len();

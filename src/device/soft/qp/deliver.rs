@@ -48,7 +48,7 @@ pub(crate) unsafe fn deliver_whole(
     let Some((receive, sges @ [into])) = me.rq.front() else {
         return false;
     };
-    if len > into.len as usize || me.check_receive(receive, sges, guard).is_err() {
+    if len > into.len as usize || me.check_receive(receive, sges, len as u64, guard).is_err() {
         return false;
     }
     // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
@@ -82,7 +82,7 @@ pub(crate) fn deliver(
     let end = u64::from(part.offset) + len as u64;
     let failed = if end > u64::from(receive.len) {
         Some((WcStatus::LocalLength, DeliveryError::TooLong))
-    } else if me.check_receive(&receive, sges, guard).is_err() {
+    } else if me.check_receive(&receive, sges, end, guard).is_err() {
         Some((WcStatus::LocalProtection, DeliveryError::Memory))
     } else {
         None

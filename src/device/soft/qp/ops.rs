@@ -229,8 +229,7 @@ impl<L: Transport> LockedQp<'_, L> {
     #[cold]
     #[inline(never)]
     fn receive_elsewhere(mut self, wr: RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
-        let (pd, need) = (self.me.id.pd, Access::LOCAL_WRITE);
-        let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
+        let segments = MemorySegments::of_receive(&wr, self.me.id.pd, self.guard)?;
         let sges = segments.all();
         self.receive_admitted(&RecvWr { sges, ..wr }, NEVER, up)
     }
@@ -245,7 +244,7 @@ impl<L: Transport> LockedQp<'_, L> {
         }
         me.admit_recv(&wr)?;
         if !me.are_in_memory(wr.sges, Access::LOCAL_WRITE, self.guard) {
-            MemorySegments::of(wr.sges, me.id.pd, Access::LOCAL_WRITE, self.guard)?;
+            MemorySegments::of_receive(&wr, me.id.pd, self.guard)?;
         }
         me.flush_recv(&wr, up);
         Ok(())

@@ -164,7 +164,7 @@ impl Srq {
     #[cold]
     #[inline(never)]
     fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Section) -> Result<(), PostError> {
-        let segments = MemorySegments::of(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
+        let segments = MemorySegments::of_receive(wr, self.pd, &guard)?;
         drop(guard);
         let sges = segments.all();
         self.post_admitted(&RecvWr { sges, ..*wr })

@@ -320,18 +320,27 @@ impl QpState {
         self.regions[0].still_has(segment, guard)
     }
 
-    /// Checks that the segments of a receive may be written still.
+    /// Checks that the segments of a receive may be written still, as far as its first `len` bytes are in
+    /// them. What no byte comes to is not looked at, as adapters do it.
     #[inline]
     pub fn check_receive(
         &self,
         receive: &Receive,
         sges: &[Sge],
+        len: u64,
         guard: &Guard,
     ) -> Result<(), key_table::Fault> {
         // Nearly always no key at all has become invalid since the check at the post.
         if receive.checked_at == key_table::revocations(guard) {
             return Ok(());
         }
+        let mut before = 0;
+        let used = sges.iter().take_while(|segment| {
+            let is_used = before < len;
+            before += u64::from(segment.len);
+            is_used
+        });
+        let sges = &sges[..used.count()];
         key_table::check_all(sges, self.id.recv_pd, Access::LOCAL_WRITE, guard)
     }
 

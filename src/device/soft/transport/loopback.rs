@@ -145,7 +145,10 @@ fn send(
     let receive = *receive;
     let failed = if transfer.len > receive.len {
         Some(WcStatus::LocalLength)
-    } else if peer.check_receive(&receive, target, guard).is_err() {
+    } else if peer
+        .check_receive(&receive, target, transfer.len.into(), guard)
+        .is_err()
+    {
         Some(WcStatus::LocalProtection)
     } else {
         None

@@ -274,7 +274,7 @@ impl<L: Transport> Receiver for Qp<L> {
             let (receive, len) = (*receive, datagram.len());
             let status = if len as u64 > u64::from(receive.len) {
                 WcStatus::LocalLength
-            } else if me.check_receive(&receive, sges, guard).is_err() {
+            } else if me.check_receive(&receive, sges, len as u64, guard).is_err() {
                 WcStatus::LocalProtection
             } else {
                 let to = copy::Cursor::new(sges);

@@ -358,7 +358,10 @@ impl ShmConn {
         if source.len > u64::from(receive.len) {
             return Err(Untaken::Unfit(WcStatus::LocalLength));
         }
-        if me.check_receive(receive, target, guard).is_err() {
+        if me
+            .check_receive(receive, target, source.len, guard)
+            .is_err()
+        {
             return Err(Untaken::Unfit(WcStatus::LocalProtection));
         }
         let middle = match self.rx.taking {

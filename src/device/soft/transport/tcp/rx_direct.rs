@@ -134,7 +134,8 @@ impl Placing {
         match self.target {
             Target::Receive(number) => {
                 let (receive, sges) = me.rq.front().filter(|_| me.rq.head() == number)?;
-                me.check_receive(receive, sges, guard)
+                let end = self.offset + self.layout.payload_len as u64;
+                me.check_receive(receive, sges, end, guard)
                     .is_ok()
                     .then_some(sges)
             }
