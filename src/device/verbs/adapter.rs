@@ -18,6 +18,7 @@ use super::blocking_calls::BlockingCalls;
 use super::cq::Cq;
 use super::hw::Hw;
 use super::library::{Library, library};
+use super::library_use::LibraryUse;
 use super::listen::{ListenerState, RequestState};
 use super::qp::Qp;
 use super::service::Jobs;
@@ -115,6 +116,7 @@ unsafe impl Sync for Adapter {}
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        let _use = LibraryUse::begin();
         self.descriptors.clear();
         // SAFETY: all of them are ours and not used any more; objects that are made from them hold
         // a reference to the adapter.
@@ -150,6 +152,8 @@ pub(super) struct Probe {
 impl Probe {
     /// Opens a channel.
     pub fn open(lib: &'static Library) -> Result<Probe, String> {
+        // Until the descriptor is noted.
+        let _use = LibraryUse::begin();
         // SAFETY: no arguments.
         let channel = unsafe { (lib.rdma_create_event_channel)() };
         if channel.is_null() {
@@ -169,6 +173,7 @@ impl Probe {
     pub fn port_of(&self, address: SocketAddr) -> Option<DevicePort> {
         let mut id = null_mut();
         let mut storage = address::storage(address);
+        let _use = LibraryUse::begin();
         // SAFETY: the channel is open; the id is destroyed before we return; what it points to
         // is valid as long as it exists.
         unsafe {
@@ -190,6 +195,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
+        let _use = LibraryUse::begin();
         self.descriptor = None;
         // SAFETY: opened by us, and all ids on it are destroyed.
         unsafe { (self.lib.rdma_destroy_event_channel)(self.channel) };
@@ -225,6 +231,8 @@ impl Adapter {
         let lib = probe.lib;
         let device = port.device.as_str();
         let jobs = Jobs::new()?;
+        // Until the descriptors are noted.
+        let _use = LibraryUse::begin();
         let ctx = open_device(lib, device)?;
         // SAFETY: the context is open.
         let Some(ops) = Ops::of(unsafe { &(*ctx).ops }) else {

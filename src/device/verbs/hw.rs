@@ -17,6 +17,7 @@ use super::completion_order::CompletionOrder;
 use super::cq::Cq;
 use super::datagram::{self, SentTo};
 use super::id::CmId;
+use super::library_use::LibraryUse;
 use super::mw::{Bind, Mw};
 use super::qp::{Parts, Qp};
 use super::ring::{Kind, PostedWr, WrRing};
@@ -193,6 +194,7 @@ impl Hw {
                 max_inline_data: inline,
                 ..cap
             };
+            let _use = LibraryUse::begin();
             // SAFETY: the protection domain and the queues are valid, and `self` keeps them.
             let raw = unsafe { (adapter.lib.ibv_create_qp)(self.pd.raw, &mut init) };
             if !raw.is_null() {
@@ -330,6 +332,7 @@ impl Hw {
     /// has queued are lost.
     pub fn close(&self) {
         if let Some(raw) = self.take() {
+            let _use = LibraryUse::begin();
             self.destroy(raw);
         }
     }

@@ -12,6 +12,7 @@ use crate::lock::{Mutex, MutexGuard};
 
 use super::adapter::{Adapter, Target, check};
 use super::address::{self, Storage};
+use super::library_use::LibraryUse;
 use super::sys;
 use crate::device::DeviceError;
 
@@ -45,6 +46,7 @@ impl CmId {
     ) -> Result<CmId, DeviceError> {
         let token = adapter.register(target);
         let mut raw = null_mut();
+        let _use = LibraryUse::begin();
         // SAFETY: the channel is open as long as the adapter.
         let error = unsafe {
             (adapter.lib.rdma_create_id)(adapter.cm_channel, &mut raw, token.as_ptr(), port_space)
@@ -114,8 +116,16 @@ impl CmId {
     /// Binds the identifier to a local address.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let mut storage: Storage = address::storage(address);
+        let _use = LibraryUse::begin();
         // SAFETY: the id and the address are valid.
         check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
+    }
+
+    /// Listens for requests, of which so many wait in the kernel.
+    pub fn listen(&self, backlog: c_int) -> io::Result<()> {
+        let _use = LibraryUse::begin();
+        // SAFETY: the id is valid.
+        check(unsafe { (self.adapter.lib.rdma_listen)(self.raw, backlog) })
     }
 
     /// The port of this end.
@@ -134,6 +144,7 @@ impl CmId {
         let (mut from, mut to) = (address::storage(from), address::storage(to));
         let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
         let resolve = self.adapter.lib.rdma_resolve_addr;
+        let _use = LibraryUse::begin();
         // SAFETY: the id and the addresses are valid.
         check(unsafe { resolve(self.raw, from, to, millis(timeout)) })
     }
@@ -182,6 +193,7 @@ impl Drop for CmId {
         if self.is_waiting() {
             self.adapter.destroy_calls.run(move || unused.destroy());
         } else {
+            let _use = LibraryUse::begin();
             unused.destroy();
         }
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use super::library_use::{self, LibraryUse};
 use super::sys::*;
 use crate::process::PerProcess;
 
@@ -149,6 +150,10 @@ pub fn library() -> Result<&'static Library, String> {
             "no RDMA in this system: {CM_DEVICE} does not exist"
         ));
     }
+    if !library_use::is_usable() {
+        return Err("rdma-core was in use when this process was forked".into());
+    }
+    let _use = LibraryUse::begin();
     LIBRARY
         .get()
         .as_ref()

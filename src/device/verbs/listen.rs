@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::Verbs;
-use super::adapter::{Target, check};
+use super::adapter::Target;
 use super::cm_event::CmEventData;
 use super::datagram::wire::End;
 use super::id::CmId;
@@ -242,8 +242,7 @@ fn open(
     let target = Target::Listener(Arc::downgrade(state));
     let id = CmId::new(&device.adapter, port_space, target)?;
     id.bind(at_port(device.address, port))
-        // SAFETY: the id is valid.
-        .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, KERNEL_BACKLOG) }))
+        .and_then(|()| id.listen(KERNEL_BACKLOG))
         .map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => DeviceError::QualInUse,
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => DeviceError::BadAddress,

@@ -30,6 +30,7 @@ mod handshake;
 mod hw;
 mod id;
 mod library;
+mod library_use;
 mod limits;
 mod listen;
 mod modify;

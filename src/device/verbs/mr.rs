@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lock::Mutex;
 
+use super::library_use::LibraryUse;
 use super::{Verbs, limits, sys};
 use crate::device::{Access, Addressing, DeviceError, MemoryRegion, PostError, Sge};
 
@@ -61,6 +62,7 @@ impl Pd {
         let make = || {
             let mut memory = Box::new([0; DummyRegion::LEN]);
             let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND;
+            let _use = LibraryUse::begin();
             let start = memory.as_mut_ptr().cast();
             // SAFETY: the memory is ours and is freed after the region.
             let raw = unsafe {
@@ -77,6 +79,7 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         let lib = self.device.adapter.lib;
+        let _use = LibraryUse::begin();
         if let Some(Some(dummy)) = self.dummy_region.get() {
             // SAFETY: ours; windows hold a reference to the domain.
             unsafe { (lib.ibv_dereg_mr)(dummy.raw) };
@@ -290,6 +293,7 @@ impl Mr {
         let start = with_exposed_provenance_mut(start);
         let register = |flags| {
             let lib = device.adapter.lib;
+            let _use = LibraryUse::begin();
             // SAFETY: the domain is valid; the kernel checks the range.
             let raw = unsafe {
                 match addressing {
@@ -364,6 +368,7 @@ impl Drop for Mr {
         let regions = &self.device.regions;
         regions.map.lock().remove(&self.lkey);
         regions.changes.fetch_add(1, Ordering::AcqRel);
+        let _use = LibraryUse::begin();
         // SAFETY: ours.
         let error = unsafe { (self.device.adapter.lib.ibv_dereg_mr)(self.raw) };
         if error != 0 {

@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
+use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
@@ -281,10 +282,12 @@ impl Service {
         let lib = self.adapter.lib;
         loop {
             let mut event = null_mut();
+            let library_use = LibraryUse::begin();
             // SAFETY: the channel is open, the place for the event valid.
             if unsafe { (lib.rdma_get_cm_event)(self.adapter.cm_channel, &mut event) } != 0 {
                 return;
             }
+            drop(library_use);
             // SAFETY: the event and its ids are valid until it is acknowledged.
             let data = unsafe { CmEventData::read(&self.adapter, &*event) };
             // SAFETY: as above, and nothing of it is used after this.

@@ -10,6 +10,7 @@ use crate::lock::Mutex;
 
 use super::adapter::Target;
 use super::hw::Hw;
+use super::library_use::LibraryUse;
 use super::post::receive;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::{Numbered, RECEIVE, SHARED};
@@ -133,6 +134,7 @@ impl Srq {
                     srq_limit: 0,
                 },
             };
+            let _use = LibraryUse::begin();
             // SAFETY: the protection domain is valid, and we keep it.
             let raw = unsafe { (adapter.lib.ibv_create_srq)(pd.raw, &mut init) };
             Srq {
@@ -307,6 +309,7 @@ impl Drop for Srq {
         self.device.adapter.unregister(self.token);
         self.device.adapter.srqs.release(self.posted.number);
         if !self.raw.is_null() {
+            let _use = LibraryUse::begin();
             // SAFETY: ours, and queue pairs that use it hold a reference.
             unsafe { (self.device.adapter.lib.ibv_destroy_srq)(self.raw) };
         }

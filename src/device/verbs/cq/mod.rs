@@ -23,6 +23,7 @@ pub(super) use self::hold::{Hold, Withheld};
 use super::adapter::{Ops, Target};
 use super::arming::Arming;
 use super::hw::Hw;
+use super::library_use::LibraryUse;
 use super::wc::{completion, plain_receive, plain_request};
 use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
 use super::{Verbs, limits, sys};
@@ -75,6 +76,7 @@ unsafe impl Send for Retired {}
 
 impl Drop for Retired {
     fn drop(&mut self) {
+        let _use = LibraryUse::begin();
         // SAFETY: ours, and not used any more.
         unsafe { (self.0.adapter.lib.ibv_destroy_cq)(self.1) };
     }
@@ -316,8 +318,11 @@ impl CompletionQueue for Cq {
         if room >= wanted {
             return Ok(());
         }
+        let library_use = LibraryUse::begin();
         // SAFETY: as above.
-        match unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw(), wanted) } {
+        let error = unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw(), wanted) };
+        drop(library_use);
+        match error {
             0 => Ok(()),
             _ => self.exchange(entries),
         }
@@ -342,6 +347,7 @@ fn room_for(device: &Verbs, entries: u32) -> c_int {
 fn create(device: &Verbs, entries: u32, token: *mut c_void) -> *mut sys::Cq {
     let adapter = &device.adapter;
     let entries = room_for(device, entries);
+    let _use = LibraryUse::begin();
     // SAFETY: the context and the channel are open.
     let cq = unsafe {
         (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp_channel, 0)
@@ -358,6 +364,7 @@ impl Drop for Cq {
         self.device.adapter.unregister(self.token);
         let raw = *self.raw.get_mut();
         if !raw.is_null() {
+            let _use = LibraryUse::begin();
             // SAFETY: ours; queue pairs that complete here hold a reference; the service thread
             // acknowledges an event before it does anything else.
             unsafe { (self.device.adapter.lib.ibv_destroy_cq)(raw) };
