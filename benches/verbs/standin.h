@@ -92,8 +92,10 @@ static inline uint32_t power_of_two(uint32_t at_least)
 	return n;
 }
 
-static inline void complete(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_status status,
-			    enum ibv_wc_opcode opcode, uint32_t length, uint32_t qp_num)
+/* With flags, and the key that is invalidated. */
+static inline void complete_with(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_status status,
+				 enum ibv_wc_opcode opcode, uint32_t length, uint32_t qp_num,
+				 unsigned flags, uint32_t key)
 {
 	struct cq *cq = (struct cq *)ibcq;
 	struct ibv_wc *wc = &cq->ring[cq->tail & cq->mask];
@@ -103,10 +105,17 @@ static inline void complete(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_sta
 	wc->opcode = opcode;
 	wc->byte_len = length;
 	wc->qp_num = qp_num;
-	wc->wc_flags = 0;
+	wc->wc_flags = flags;
+	wc->invalidated_rkey = key;
 	__atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
 	if (__builtin_expect(cq->armed, 0))
 		standin_tell(cq);
+}
+
+static inline void complete(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_status status,
+			    enum ibv_wc_opcode opcode, uint32_t length, uint32_t qp_num)
+{
+	complete_with(ibcq, wr_id, status, opcode, length, qp_num, 0, 0);
 }
 
 #endif

@@ -53,8 +53,13 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 			if (to->head != to->tail) {
 				uint64_t wr_id = to->wr_id[to->head++ & to->mask];
 
-				complete(qp->peer->base.recv_cq, wr_id, status, IBV_WC_RECV, length,
-					 qp->peer->base.qp_num);
+				if (wr->opcode == IBV_WR_SEND_WITH_INV)
+					complete_with(qp->peer->base.recv_cq, wr_id, status,
+						      IBV_WC_RECV, length, qp->peer->base.qp_num,
+						      IBV_WC_WITH_INV, wr->invalidate_rkey);
+				else
+					complete(qp->peer->base.recv_cq, wr_id, status, IBV_WC_RECV,
+						 length, qp->peer->base.qp_num);
 			}
 		}
 		if (wr->send_flags & IBV_SEND_SIGNALED || qp->signal_all ||

@@ -118,6 +118,8 @@ static int poll_cq(struct ibv_cq *ibcq, int count, struct ibv_wc *wc)
 		wc[n].byte_len = from->byte_len;
 		wc[n].qp_num = from->qp_num;
 		wc[n].wc_flags = from->wc_flags;
+		if (__builtin_expect(from->wc_flags & IBV_WC_WITH_INV, 0))
+			wc[n].invalidated_rkey = from->invalidated_rkey;
 	}
 	return n;
 }

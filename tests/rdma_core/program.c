@@ -113,6 +113,61 @@ static void windows__memory_that_cannot_be_written(void)
 	pair_down(&pair);
 }
 
+/* What a window is bound to. */
+static DAT_RMR_CONTEXT key_of(DAT_RMR_HANDLE rmr)
+{
+	DAT_RMR_PARAM param;
+
+	OK(dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
+	CHECK(!param.rmr_context == !param.lmr_triplet.segment_length);
+	return param.rmr_context;
+}
+
+/* A message of the peer invalidates the key of a window: the window is bound to nothing, and its region can be
+ * freed. A key that the window has no more has no effect, and the end of the connection none on what is told. */
+static void windows__closed_by_the_peer(void)
+{
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	for (int round = 0; round < 3; round++) {
+		struct mem mem = make_mem(&pair.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+		DAT_LMR_TRIPLET range = dx_local(mem.local, mem.at, 100);
+		DAT_RMR_CONTEXT old = 0, key = 0;
+		DAT_RMR_HANDLE rmr;
+
+		OK(dat_rmr_create(pair.a.pz, &rmr));
+		CHECK(key_of(rmr) == 0);
+		for (int i = 0; i < 2; i++) {
+			old = key;
+			OK(dx_rmr_bind(rmr, mem.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG,
+				       pair.ep_a, cookie(1), DAT_COMPLETION_DEFAULT_FLAG, &key));
+			CHECK(key_of(rmr) == key);
+			EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+			CHECK(key_of(rmr) == key);
+		}
+		CHECK(old != key);
+		if (round == 2) {
+			OK(dat_ep_disconnect(pair.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+			EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		} else {
+			OK(recv_nothing(pair.ep_a, 2));
+			OK(dat_ep_post_send_with_invalidate(pair.ep_b, 0, NULL, cookie(3),
+							    DAT_COMPLETION_DEFAULT_FLAG, DAT_TRUE,
+							    round ? old : key));
+			EXPECT_DTO(pair.a.recv_evd, 2, DAT_DTO_SUCCESS);
+			EXPECT_DTO(pair.b.request_evd, 3, DAT_DTO_SUCCESS);
+		}
+		CHECK(key_of(rmr) == (round == 0 ? 0 : key));
+		if (round > 0)
+			OK(dat_rmr_free(rmr));
+		free_mem(&mem);
+		if (round == 0)
+			OK(dat_rmr_free(rmr));
+	}
+	pair_down(&pair);
+}
+
 /* How many ends of pipes to be read this process has: of the stand-in all that events come from. */
 static int pipes(void)
 {
@@ -175,6 +230,7 @@ static const struct tap_test tests[] = {
 	T(reject, by_the_library),
 	T(disconnect, behind_a_suppressed_request),
 	T(windows, memory_that_cannot_be_written),
+	T(windows, closed_by_the_peer),
 	T(fork, a_child_keeps_no_descriptor),
 	TAP_END,
 };

@@ -18,7 +18,7 @@ use super::cq::Cq;
 use super::datagram::{self, SentTo};
 use super::id::CmId;
 use super::library_use::LibraryUse;
-use super::mw::{Bind, Mw};
+use super::mw::{Bind, BoundWindows};
 use super::qp::{Parts, Qp};
 use super::ring::{Kind, PostedWr, WrRing};
 use super::service::Job;
@@ -67,8 +67,9 @@ pub(super) struct Hw {
     failed: OnceLock<WcStatus>,
     /// Binds that are outstanding, by slot.
     binds: Mutex<BTreeMap<u32, Bind>>,
-    /// Type 2 windows that were bound on this queue pair and are closed with it.
-    windows: Mutex<Vec<Weak<Mw>>>,
+    /// Type 2 windows that are bound on this queue pair, or are being bound, by their keys. They are closed with
+    /// it.
+    windows: Mutex<BoundWindows>,
     pd: Arc<Pd>,
 }
 
@@ -303,17 +304,34 @@ impl Hw {
     pub fn add_bind(&self, slot: u32, bind: Bind) {
         // A type 1 window is not closed with the queue pair. The lock of its state, which is taken to
         // close one, is held by the caller and must not be waited for under those of the queues.
-        if bind.is_type2() {
-            let mut windows = self.windows.lock();
-            windows.retain(|mw| mw.strong_count() > 0);
-            windows.push(Arc::downgrade(&bind.window));
+        if let Some(key) = bind.key() {
+            self.windows.lock().add(key, &bind.window);
         }
         self.binds.lock().insert(slot, bind);
     }
 
-    /// Takes a bind that has completed, or that the device has not taken.
-    pub fn take_bind(&self, slot: u32) -> Option<Bind> {
-        self.binds.lock().remove(&slot)
+    /// The device has not taken a bind.
+    pub fn drop_bind(&self, slot: u32) {
+        self.finish_bind(slot, false);
+    }
+
+    /// A bind has completed, or not been taken. Gives its context.
+    fn finish_bind(&self, slot: u32, success: bool) -> Option<u64> {
+        let bind = self.binds.lock().remove(&slot)?;
+        let context = bind.context;
+        if let Some(key) = bind.finish(success) {
+            self.windows.lock().remove(key);
+        }
+        Some(context)
+    }
+
+    /// A peer has invalidated a key.
+    #[cold]
+    pub fn key_invalidated(&self, key: u32) {
+        let window = self.windows.lock().get(key);
+        if let Some(window) = window {
+            window.key_invalidated(self.number, key);
+        }
     }
 
     /// A request has completed. Gives the operation of the completion for a bind and for a datagram.
@@ -322,9 +340,7 @@ impl Hw {
         if posted.kind() != Kind::Bind {
             return posted.is_datagram().then_some(WcOp::SendDatagram);
         }
-        let bind = self.take_bind(slot)?;
-        let context = bind.context;
-        bind.finish(success);
+        let context = self.finish_bind(slot, success)?;
         Some(WcOp::Bind { context })
     }
 
@@ -364,10 +380,8 @@ impl Hw {
         for bind in self.binds.lock().values_mut() {
             bind.cancel();
         }
-        for window in self.windows.lock().drain(..) {
-            if let Some(window) = window.upgrade() {
-                window.queue_pair_closed(self.number);
-            }
+        for window in self.windows.lock().take() {
+            window.queue_pair_closed(self.number);
         }
         Some(raw)
     }

@@ -9,8 +9,10 @@
 //!
 //! A type 2 window belongs to the queue pair it was bound on and closes with it.
 
+use std::collections::BTreeMap;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
 
@@ -20,7 +22,9 @@ use super::qp::Qp;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::Numbered;
 use super::{Verbs, sys};
-use crate::device::{Addressing, BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
+use crate::device::{
+    Addressing, BindWr, DeviceError, MemoryWindow, PostError, WindowOpening, WrFlags,
+};
 use crate::handle::pin::pin;
 
 /// Which windows a device has.
@@ -50,6 +54,8 @@ struct HwWindow {
     mw: *mut sys::Mw,
     /// Number of the queue pair on which the window is bound.
     qp_number: u64,
+    /// The key under which the window is bound.
+    bound_key: u32,
 }
 
 // SAFETY: libibverbs is thread-safe, and the window is valid until the drop.
@@ -63,6 +69,7 @@ impl HwWindow {
             pd: pd.clone(),
             mw,
             qp_number: 0,
+            bound_key: 0,
         })
     }
 
@@ -86,12 +93,19 @@ impl Drop for HwWindow {
 /// A memory window.
 pub struct Mw {
     pd: Arc<Pd>,
+    /// The device has windows of type 2.
+    is_type2: bool,
+    /// Binds that have not completed.
+    binds: AtomicU32,
     state: Mutex<State>,
 }
 
 struct State {
     /// Type 2: the window of the device that is bound. Type 1: the one that there is.
     current: Option<HwWindow>,
+    /// Type 2: the key under which the window was bound last; 0 if a peer has invalidated that, or it was bound to
+    /// nothing. The end of the connection changes nothing of it.
+    bound_key: u32,
     /// The consumer has freed the window.
     closed: bool,
 }
@@ -109,28 +123,37 @@ pub(super) struct Bind {
 }
 
 impl Bind {
-    /// The window is one of type 2.
-    pub fn is_type2(&self) -> bool {
-        self.new_window.is_some()
-    }
-
     /// The completion of the bind is to change nothing.
     pub fn cancel(&mut self) {
         self.new_window = None;
     }
 
-    /// The bind has completed, or was discarded.
-    pub fn finish(self, success: bool) {
-        let Some(new_window) = self.new_window else {
-            return;
-        };
+    /// The key under which the window is bound, of type 2.
+    pub fn key(&self) -> Option<u32> {
+        Some(self.new_window.as_ref()?.bound_key)
+    }
+
+    /// The bind has completed, or was discarded. Gives the key under which nothing is bound any more.
+    pub fn finish(mut self, success: bool) -> Option<u32> {
+        let new_window = self.new_window.take()?;
+        let key = new_window.bound_key;
         let mut state = self.window.state.lock();
-        if success && !state.closed {
-            let new = self.opens.then_some(new_window);
-            let old = std::mem::replace(&mut state.current, new);
-            drop(state);
-            drop(old);
+        if !success || state.closed {
+            return Some(key);
         }
+        state.bound_key = if self.opens { key } else { 0 };
+        let new = self.opens.then_some(new_window);
+        let old = std::mem::replace(&mut state.current, new);
+        drop(state);
+        // That of an unbind is found nowhere.
+        old.map(|old| old.bound_key)
+    }
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        // The outcome is in the state of the window.
+        self.window.binds.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -145,8 +168,11 @@ impl Mw {
         };
         Ok(Arc::new(Mw {
             pd: pd.clone(),
+            is_type2: current.is_none(),
+            binds: AtomicU32::new(0),
             state: Mutex::new(State {
                 current,
+                bound_key: 0,
                 closed: false,
             }),
         }))
@@ -159,6 +185,61 @@ impl Mw {
         drop(state);
         drop(old);
     }
+
+    /// A peer of the queue pair of this number has invalidated a key.
+    pub(super) fn key_invalidated(&self, number: u64, key: u32) {
+        let mut state = self.state.lock();
+        let current = state.current.as_ref();
+        if current.is_some_and(|w| (w.qp_number, w.bound_key) == (number, key)) {
+            state.bound_key = 0;
+        }
+    }
+
+    /// A bind is posted.
+    fn begin_bind(self: &Arc<Mw>, wr: &BindWr<'_, Verbs>) -> Bind {
+        self.binds.fetch_add(1, Ordering::Relaxed);
+        Bind {
+            context: wr.context,
+            window: self.clone(),
+            new_window: None,
+            opens: wr.region.is_some(),
+        }
+    }
+}
+
+/// The windows of a queue pair by their keys.
+#[derive(Default)]
+pub(super) struct BoundWindows {
+    windows: BTreeMap<u32, Weak<Mw>>,
+    /// How many there are when those are looked for that the consumer has freed.
+    sweep_at: usize,
+}
+
+impl BoundWindows {
+    /// The fewest windows among which it is worthwhile to look for freed ones.
+    const FEW: usize = 32;
+
+    pub fn add(&mut self, key: u32, window: &Arc<Mw>) {
+        if self.windows.len() >= self.sweep_at {
+            self.windows.retain(|_, window| window.strong_count() > 0);
+            self.sweep_at = (2 * self.windows.len()).max(Self::FEW);
+        }
+        self.windows.insert(key, Arc::downgrade(window));
+    }
+
+    pub fn remove(&mut self, key: u32) {
+        self.windows.remove(&key);
+    }
+
+    pub fn get(&self, key: u32) -> Option<Arc<Mw>> {
+        self.windows.get(&key)?.upgrade()
+    }
+
+    /// Takes all of them.
+    pub fn take(&mut self) -> impl Iterator<Item = Arc<Mw>> + use<> {
+        let windows = std::mem::take(&mut self.windows);
+        windows.into_values().filter_map(|window| window.upgrade())
+    }
 }
 
 impl MemoryWindow for Mw {
@@ -168,6 +249,17 @@ impl MemoryWindow for Mw {
         let old = state.current.take();
         drop(state);
         drop(old);
+    }
+
+    fn opening(&self) -> WindowOpening {
+        if !self.is_type2 {
+            return WindowOpening::Unknown;
+        }
+        let state = self.state.lock();
+        match self.binds.load(Ordering::Acquire) {
+            0 => WindowOpening::Open(state.bound_key),
+            binds => WindowOpening::Binding(binds),
+        }
     }
 }
 
@@ -210,12 +302,7 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     if wr.flags.contains(WrFlags::FENCE) {
         flags |= sys::SEND_FENCE;
     }
-    let mut bind = Bind {
-        context: wr.context,
-        window: wr.window.clone(),
-        new_window: None,
-        opens: wr.region.is_some(),
-    };
+    let mut bind = wr.window.begin_bind(wr);
     if device.windows == Windows::Type1 {
         if wr.addressing == Addressing::ZeroBased {
             return Err(PostError::Unsupported);
@@ -235,6 +322,7 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
              hw, slot, wr_id, ..
          }| {
             new_window.qp_number = hw.number();
+            new_window.bound_key = key;
             bind.new_window = Some(new_window);
             hw.add_bind(slot, bind);
             let mut send = Request::new();
@@ -243,7 +331,7 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
             // SAFETY: the queue pair is open, and window and region are valid.
             let error = unsafe { send_request(hw, &mut send) };
             if error != 0 {
-                hw.take_bind(slot);
+                hw.drop_bind(slot);
             }
             error
         },
@@ -291,7 +379,7 @@ fn post_type1(
                 }
             };
             if error != 0 {
-                hw.take_bind(slot);
+                hw.drop_bind(slot);
             }
             error
         },

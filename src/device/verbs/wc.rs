@@ -64,6 +64,9 @@ pub(super) fn completion(
         }
     } else if received && has_details(hw, wc) {
         out.op = received_with(wc, hw.recv.datagram_mark());
+        if let WcOp::RecvInvalidate { rkey } = out.op {
+            hw.key_invalidated(rkey);
+        }
     }
     (out, !posted.quiet() || !success)
 }
