@@ -75,6 +75,9 @@ void standin_stop_queue_pairs(void);
 /* How many queue pairs there are. */
 int ibv_standin_queue_pairs(void);
 
+/* An event of a queue pair. */
+void standin_report(struct ibv_context *context, enum ibv_event_type type, struct ibv_qp *qp);
+
 /* Wakes whoever waits on the channel of an armed queue. */
 void standin_tell(struct cq *cq);
 

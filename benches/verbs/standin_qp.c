@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct qp *qps[MAX_QP];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -88,6 +89,36 @@ static void flush(struct qp *qp)
 	while (r->head != r->tail)
 		complete(qp->base.recv_cq, r->wr_id[r->head++ & r->mask], IBV_WC_WR_FLUSH_ERR,
 			 IBV_WC_RECV, 0, qp->base.qp_num);
+}
+
+/* The device has taken a buffer of a shared receive queue for a queue pair that is stopped: some time later it
+ * completes it, and reports that it was the last one. */
+static void *flush_late(void *number)
+{
+	struct timespec while_it_lasts = { .tv_nsec = 30 * 1000 * 1000 };
+	struct qp *qp;
+
+	nanosleep(&while_it_lasts, NULL);
+	pthread_mutex_lock(&lock);
+	qp = qps[(uintptr_t)number];
+	if (qp && qp->base.state == IBV_QPS_ERR && qp->receives->head != qp->receives->tail) {
+		struct receives *r = qp->receives;
+
+		complete(qp->base.recv_cq, r->wr_id[r->head++ & r->mask], IBV_WC_WR_FLUSH_ERR,
+			 IBV_WC_RECV, 0, qp->base.qp_num);
+		standin_report(qp->base.context, IBV_EVENT_QP_LAST_WQE_REACHED, &qp->base);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+static void flush_srq(struct qp *qp)
+{
+	pthread_t thread;
+
+	if (at("flush_srq") &&
+	    pthread_create(&thread, NULL, flush_late, (void *)(uintptr_t)qp->base.qp_num) == 0)
+		pthread_detach(thread);
 }
 
 int standin_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -202,8 +233,11 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 			return EINVAL;
 		ibqp->state = attr->qp_state;
 		qp->peer_is_gone = false;
-		if (attr->qp_state == IBV_QPS_ERR)
+		if (attr->qp_state == IBV_QPS_ERR) {
 			flush(qp);
+			if (ibqp->srq)
+				flush_srq(qp);
+		}
 	}
 	return 0;
 }

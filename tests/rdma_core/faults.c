@@ -334,6 +334,50 @@ static void ep_disconnect__of_an_accept_with_an_srq(void)
 	rig_down(&b);
 }
 
+/* --- buffers of a shared receive queue ------------------------------------------------------ */
+
+static int at_flush(const char *point)
+{
+	return !strcmp(point, "flush_srq");
+}
+
+/* The device takes its time to flush the buffer that a queue pair has taken: the consumer gets it back, whether
+ * the end of the connection is the peer's or its own, or the endpoint is freed, and there is room for another one. */
+static void srq__buffers_that_are_flushed_late(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 1, .max_recv_iov = 1 };
+	struct rig a, b;
+
+	rig_up(&a);
+	rig_up(&b);
+	for (int round = 0; round < 3; round++) {
+		DAT_EP_HANDLE ep_a = make_ep(&a, NULL), ep_b;
+		DAT_SRQ_HANDLE srq;
+
+		at_points(NULL);
+		OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+		ep_b = ep_with_srq(&b, srq);
+		OK(dat_srq_post_recv(srq, 0, NULL, cookie(1)));
+		connect_eps(&a, ep_a, &b, ep_b);
+		at_points(at_flush);
+		if (round == 2) {
+			OK(dat_ep_free(ep_b));
+		} else {
+			OK(dat_ep_disconnect(round ? ep_a : ep_b, DAT_CLOSE_ABRUPT_FLAG));
+			EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+			EXPECT_DTO(b.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
+		}
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_srq_post_recv(srq, 0, NULL, cookie(2)));
+		if (round < 2)
+			OK(dat_ep_free(ep_b));
+		OK(dat_ep_free(ep_a));
+		OK(dat_srq_free(srq));
+	}
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* --- requests of which the device reports no success -------------------------------------- */
 
 static atomic_int markers;
@@ -446,6 +490,7 @@ static const struct tap_test tests[] = {
 	T(ep_free, beside_another_endpoint_of_its_srq),
 	T(ep_modify, beside_a_post),
 	T(ep_disconnect, of_an_accept_with_an_srq),
+	T(srq, buffers_that_are_flushed_late),
 	T(ep_disconnect, behind_suppressed_requests),
 	T(ep_post_rdma_read, that_the_peer_answers_none_of),
 	TAP_END,

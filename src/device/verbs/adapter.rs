@@ -1,7 +1,7 @@
 //! What one IA has open of a device: its context, the channels of its events, and the objects that
 //! events are for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,6 +25,7 @@ use super::service::Jobs;
 use super::srq::{PostedBuffers, Srq};
 use super::sys;
 use super::wr_table::WrTable;
+use crate::delay;
 use crate::descriptor::Foreign;
 
 /// The object that an event is for. The libraries hand back a number, never a pointer of ours: the
@@ -50,6 +51,17 @@ struct Targets {
     /// The last number that was given out.
     last: u64,
     map: BTreeMap<u64, Target>,
+    /// The numbers of queue pairs that take no more buffers of their shared receive queue.
+    done_with_srq: BTreeSet<u64>,
+}
+
+/// An event of the device, with the object that it is for.
+pub(super) struct DeviceEvent {
+    /// `sys::EVENT_*`.
+    pub kind: c_int,
+    /// The number by which the event names its object.
+    pub token: u64,
+    pub target: Option<Target>,
 }
 
 /// Connection requests that may wait for TCP at the same time. A program that tries a host that does
@@ -80,6 +92,11 @@ pub(super) struct Adapter {
     /// Calls that destroy objects which the kernel still uses.
     pub destroy_calls: Arc<BlockingCalls>,
     targets: Mutex<Targets>,
+    /// Events of the device that were read and not handled.
+    device_events: Mutex<VecDeque<DeviceEvent>>,
+    /// The device is expected to report that a queue pair which was stopped takes no more buffers of its shared
+    /// receive queue: all do but some of those made of software. Set by such a report, cleared if there was none.
+    pub reports_last_buffer: AtomicBool,
     /// See [`Adapter::has_failed`].
     failed: AtomicBool,
     /// The descriptors of the context and the channels, which a forked child closes: the kernel ends connections and
@@ -255,6 +272,8 @@ impl Adapter {
             comp_channel: null_mut(),
             cm_channel,
             targets: Mutex::default(),
+            device_events: Mutex::default(),
+            reports_last_buffer: AtomicBool::new(true),
             failed: AtomicBool::new(false),
             descriptors: descriptor.into_iter().collect(),
         };
@@ -333,7 +352,63 @@ impl Adapter {
 
     /// Takes a number back.
     pub fn unregister(&self, token: u64) {
-        self.targets.lock().map.remove(&token);
+        let mut targets = self.targets.lock();
+        targets.map.remove(&token);
+        targets.done_with_srq.remove(&token);
+    }
+
+    /// Reads the events of the device that have arrived, for the service thread to handle, but for those of which
+    /// [`Adapter::is_done_with_srq`] tells. Any thread may do so.
+    pub fn read_device_events(&self) {
+        let mut events = self.device_events.lock();
+        while let Some((kind, token)) = self.read_device_event() {
+            delay::point("verbs.device_event");
+            let mut targets = self.targets.lock();
+            let target = targets.map.get(&token).cloned();
+            if kind != sys::EVENT_QP_LAST_WQE_REACHED {
+                drop(targets);
+                let event = DeviceEvent {
+                    kind,
+                    token,
+                    target,
+                };
+                events.push_back(event);
+                self.jobs.wake();
+            } else if target.is_some() {
+                targets.done_with_srq.insert(token);
+                self.reports_last_buffer.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn read_device_event(&self) -> Option<(c_int, u64)> {
+        let mut event = MaybeUninit::<sys::AsyncEvent>::zeroed();
+        // SAFETY: the context is open, the place for the event valid; all zero is too.
+        unsafe {
+            if (self.lib.ibv_get_async_event)(self.ctx, event.as_mut_ptr()) != 0 {
+                return None;
+            }
+            let event = event.assume_init_mut();
+            let context = context_of(event);
+            (self.lib.ibv_ack_async_event)(event);
+            Some((event.event_type, context.addr() as u64))
+        }
+    }
+
+    /// Takes an event of the device that was read.
+    pub fn take_device_event(&self) -> Option<DeviceEvent> {
+        self.device_events.lock().pop_front()
+    }
+
+    /// The queue pair of this number, which was stopped, is to go on.
+    pub fn takes_buffers_again(&self, token: u64) {
+        self.targets.lock().done_with_srq.remove(&token);
+    }
+
+    /// Whether the queue pair of this number, which was stopped, takes no more buffers of its shared receive queue,
+    /// by an event that was read.
+    pub fn is_done_with_srq(&self, token: u64) -> bool {
+        self.targets.lock().done_with_srq.contains(&token)
     }
 
     /// All queue pairs.
@@ -368,6 +443,30 @@ impl Token<'_> {
 impl Drop for Token<'_> {
     fn drop(&mut self) {
         self.0.unregister(self.1);
+    }
+}
+
+/// The number by which an event names its object.
+///
+/// # Safety
+/// The event was just read and is not acknowledged.
+unsafe fn context_of(event: &sys::AsyncEvent) -> *mut std::ffi::c_void {
+    let element = event.element;
+    // SAFETY: the element is of the kind that the type says, and valid until the event is
+    // acknowledged.
+    unsafe {
+        match event.event_type {
+            sys::EVENT_CQ_ERR => (*element.cast::<sys::Cq>()).cq_context,
+            sys::EVENT_QP_FATAL
+            | sys::EVENT_QP_REQ_ERR
+            | sys::EVENT_QP_ACCESS_ERR
+            | sys::EVENT_COMM_EST
+            | sys::EVENT_QP_LAST_WQE_REACHED => (*element.cast::<sys::Qp>()).qp_context,
+            sys::EVENT_SRQ_ERR | sys::EVENT_SRQ_LIMIT_REACHED => {
+                (*element.cast::<sys::Srq>()).srq_context
+            }
+            _ => null_mut(),
+        }
     }
 }
 

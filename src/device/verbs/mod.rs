@@ -52,7 +52,7 @@ mod wr_table;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::kernel::Instant;
@@ -284,6 +284,10 @@ impl Device for Verbs {
                 device_port.device
             ));
         }
+        let is_software = siw || device.vendor_id == RXE_VENDOR;
+        adapter
+            .reports_last_buffer
+            .store(!is_software, Ordering::Relaxed);
         Ok(Arc::new(Verbs {
             attr: attributes(&device_port, &device, &port, address, windows),
             adapter: Arc::new(adapter),
@@ -293,7 +297,7 @@ impl Device for Verbs {
             name: device_port.device,
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
-            checks_segments: siw || device.vendor_id == RXE_VENDOR,
+            checks_segments: is_software,
             siw,
             reads_are_writes: iwarp && !siw,
             windows,

@@ -408,6 +408,11 @@ impl QueuePair for Qp {
         let id = state.id.take();
         state.active = None;
         let withheld = state.withheld.take();
+        let may_have_received = match before {
+            Phase::Idle => false,
+            Phase::Connecting => withheld.is_some(),
+            _ => true,
+        };
         let entry = self.failure_entry(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
         if let Some(exchanges) = &self.exchanges {
@@ -421,7 +426,7 @@ impl QueuePair for Qp {
                 self.send_disconnect(id);
             }
             // The caller is to learn how many buffers of the shared receive queue are lost.
-            if hw.srq.is_some() && (before != Phase::Idle || self.is_for_datagrams()) {
+            if hw.srq.is_some() && (may_have_received || self.is_for_datagrams()) {
                 teardown::collect(&hw);
             }
             hw.close_with(id.as_ref());

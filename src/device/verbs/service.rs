@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use crate::descriptor::{self, OwnedFd};
 use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use super::adapter::{Adapter, Target};
+use super::adapter::{Adapter, DeviceEvent, Target};
 use super::cm_event::CmEventData;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
@@ -74,7 +73,8 @@ impl Jobs {
         self.wake();
     }
 
-    fn wake(&self) {
+    /// Wakes the thread.
+    pub fn wake(&self) {
         // Fails only if the counter is full, and then the thread is being woken.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -134,7 +134,11 @@ impl Service {
                 self.completion_events();
             }
             if ready & DEVICE != 0 {
-                self.device_events();
+                self.adapter.read_device_events();
+            }
+            // Others have read some.
+            while let Some(event) = self.adapter.take_device_event() {
+                self.device_event(event);
             }
             if ready & CONNECTIONS != 0 {
                 self.connection_events();
@@ -216,28 +220,12 @@ impl Service {
         }
     }
 
-    fn device_events(&self) {
-        let lib = self.adapter.lib;
-        loop {
-            let mut event = MaybeUninit::<sys::AsyncEvent>::zeroed();
-            // SAFETY: the context is open, the place for the event valid; all zero is too.
-            let (kind, context) = unsafe {
-                if (lib.ibv_get_async_event)(self.adapter.ctx, event.as_mut_ptr()) != 0 {
-                    return;
-                }
-                let event = event.assume_init_mut();
-                let context = context_of(event);
-                (lib.ibv_ack_async_event)(event);
-                (event.event_type, context)
-            };
-            delay::point("verbs.device_event");
-            let target = self.adapter.target(context);
-            self.device_event(kind, context.addr() as u64, target);
-        }
-    }
-
-    /// Handles an event for the target of this token.
-    fn device_event(&self, kind: c_int, token: u64, target: Option<Target>) {
+    fn device_event(&self, event: DeviceEvent) {
+        let DeviceEvent {
+            kind,
+            token,
+            target,
+        } = event;
         match (kind, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
                 self.device_is_gone(HAS_FAILED, &"the device has failed");
@@ -354,30 +342,6 @@ impl Service {
             if let Some(qp) = qp.upgrade() {
                 connect::expire(&qp, attempt, timeout);
             }
-        }
-    }
-}
-
-/// The number by which an event names its object.
-///
-/// # Safety
-/// The event was just read and is not acknowledged.
-unsafe fn context_of(event: &sys::AsyncEvent) -> *mut std::ffi::c_void {
-    let element = event.element;
-    // SAFETY: the element is of the kind that the type says, and valid until the event is
-    // acknowledged.
-    unsafe {
-        match event.event_type {
-            sys::EVENT_CQ_ERR => (*element.cast::<sys::Cq>()).cq_context,
-            sys::EVENT_QP_FATAL
-            | sys::EVENT_QP_REQ_ERR
-            | sys::EVENT_QP_ACCESS_ERR
-            | sys::EVENT_COMM_EST
-            | sys::EVENT_QP_LAST_WQE_REACHED => (*element.cast::<sys::Qp>()).qp_context,
-            sys::EVENT_SRQ_ERR | sys::EVENT_SRQ_LIMIT_REACHED => {
-                (*element.cast::<sys::Srq>()).srq_context
-            }
-            _ => null_mut(),
         }
     }
 }

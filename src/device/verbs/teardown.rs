@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cq::{Cq, Hold};
@@ -23,8 +24,8 @@ use crate::lock::MutexGuard;
 
 /// How long the device may take to flush.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the device may take to complete the buffers of a shared receive queue that it holds:
-/// how many those are is not known.
+/// How long a device that does not report its last one may take to complete the buffers of a shared receive
+/// queue that it holds: how many those are is not known.
 const SRQ_FLUSH_TIME: Duration = Duration::from_millis(2);
 /// How long the device may take to flush requests of which it does not report the success: the others
 /// may be done.
@@ -245,13 +246,21 @@ pub(super) fn collect(hw: &Hw) {
 /// Collects the completions of a queue pair that flushes, unless the device has failed: it flushes nothing.
 pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
     let start = Instant::now();
-    let least = if hw.srq.is_some() {
-        SRQ_FLUSH_TIME
-    } else {
-        Duration::ZERO
-    };
+    let adapter = &hw.device.adapter;
     let mut pause = Duration::from_micros(10);
     loop {
+        // First: what completes with the last buffer is collected afterwards.
+        let least = match &hw.srq {
+            None => Duration::ZERO,
+            Some(_) => {
+                adapter.read_device_events();
+                match adapter.is_done_with_srq(hw.token) {
+                    true => Duration::ZERO,
+                    false if adapter.reports_last_buffer.load(Ordering::Relaxed) => FLUSH_TIMEOUT,
+                    false => SRQ_FLUSH_TIME,
+                }
+            }
+        };
         for hold in holds {
             hold.collect();
         }
@@ -262,8 +271,11 @@ pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
             || hw.send.is_unreported() && time >= UNREPORTED_FLUSH_TIME;
         let done = sent && hw.recv.len() == 0;
         // Another thread may find out meanwhile that the device has failed.
-        let failed = hw.device.adapter.has_failed();
+        let failed = adapter.has_failed();
         if failed || (done && time >= least) || time >= FLUSH_TIMEOUT {
+            if !failed && least > Duration::ZERO {
+                adapter.reports_last_buffer.store(false, Ordering::Relaxed);
+            }
             return;
         }
         std::thread::sleep(pause);

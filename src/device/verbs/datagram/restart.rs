@@ -37,6 +37,7 @@ fn restart(qp: &Qp, hw: &Hw) {
         // Others may have completed something until then.
         collect();
         hw.flush_outstanding();
+        hw.device.adapter.takes_buffers_again(hw.token);
         if let Err(error) = reset.and_then(|()| start(hw)) {
             log::warn!("an endpoint for datagrams sends and receives no more: {error}");
         }
