@@ -391,10 +391,10 @@ static int at_marker(const char *point)
 	return marker_fails;
 }
 
-/* Ends a connection in order behind a request with a suppressed completion: a write to `remote`, or a send if
- * that is NULL. */
+/* Ends a connection in order behind a request with a suppressed completion: a send, or a write to `remote`, if
+ * that is not NULL. With both the write has completed before the send. */
 static void end_behind(const struct rig *a, const struct rig *b, const struct mem *local,
-		       const struct mem *remote)
+		       const struct mem *remote, bool send)
 {
 	DAT_EP_HANDLE ep_a = make_ep(a, NULL), ep_b = make_ep(b, NULL);
 
@@ -404,10 +404,13 @@ static void end_behind(const struct rig *a, const struct rig *b, const struct me
 		DAT_RMR_TRIPLET to = dx_remote(remote->remote, remote->at, 8);
 
 		OK(dat_ep_post_rdma_write(ep_a, 1, &from, cookie(1), &to,
-					  DAT_COMPLETION_SUPPRESS_FLAG));
-	} else {
-		OK(send_nothing(ep_a, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+					  send ? DAT_COMPLETION_DEFAULT_FLAG :
+						 DAT_COMPLETION_SUPPRESS_FLAG));
+		if (send)
+			EXPECT_DTO(a->request_evd, 1, DAT_DTO_SUCCESS);
 	}
+	if (send)
+		OK(send_nothing(ep_a, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
 	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(b->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
@@ -432,14 +435,21 @@ static void ep_disconnect__behind_suppressed_requests(void)
 	at_points(at_marker);
 	start = now_us();
 	for (int i = 0; i < CONNECTIONS; i++)
-		end_behind(&a, &b, &from, &to);
+		end_behind(&a, &b, &from, &to, false);
 	CHECK(markers == CONNECTIONS);
 	/* Without it each takes half a second. */
 	CHECK(now_us() - start < CONNECTIONS * 500000 / 2);
+	/* The peer permits writes: that was seen before the last request, which is a send. */
+	start = now_us();
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, &to, true);
+	CHECK(markers == 2 * CONNECTIONS);
+	CHECK(now_us() - start < CONNECTIONS * 500000 / 2);
+	markers = CONNECTIONS;
 	marker_fails = true;
-	end_behind(&a, &b, &from, &to);
+	end_behind(&a, &b, &from, &to, false);
 	CHECK(markers == CONNECTIONS + 1);
-	end_behind(&a, &b, &from, NULL);
+	end_behind(&a, &b, &from, NULL, true);
 	CHECK(markers == CONNECTIONS + 1);
 	rig_down(&a);
 	rig_down(&b);

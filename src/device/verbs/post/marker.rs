@@ -12,16 +12,17 @@ use crate::device::{Remote, SendOp, WrFlags};
 ///
 /// It is an RDMA write of no bytes: a peer that permits RDMA writes at all does not look at its key
 /// (InfiniBand architecture, C9-88). A peer whose queue pair does not permit them refuses this one too,
-/// and its connection would end broken instead of in order. So it is posted only behind an RDMA write of the
-/// consumer: if the peer refuses that, the connection ends so anyway.
+/// and its connection would end broken instead of in order. So it is posted only if the consumer has posted an
+/// RDMA write on this connection, as far as the ring remembers: if the peer has refused, or refuses, that, the
+/// connection ends so anyway.
 ///
-/// Nothing serves behind sends alone. RDMA reads and atomic operations need a permission of the peer as well,
+/// Nothing serves where there were sends alone. RDMA reads and atomic operations need a permission of the peer as well,
 /// and a send takes one of its receives. What is local is not in every device: binds and invalidations need
 /// windows, and few drivers have the state in which a send queue drains (SQD). iWARP devices complete a
 /// write when it is queued in TCP, and the end of a connection waits for that itself.
 pub(in crate::device::verbs) fn post_marker(qp: &Qp, hw: &Hw) {
     let is_write = |posted: PostedWr| matches!(posted.kind(), Kind::Write | Kind::WriteImm);
-    if qp.device.iwarp || !hw.send.outstanding().any(is_write) {
+    if qp.device.iwarp || !hw.send.remembered().any(is_write) {
         return;
     }
     let mut sq = qp.sq.lock();
