@@ -301,6 +301,13 @@ impl Qp {
         Some(hw)
     }
 
+    /// Nothing that is posted is flushed any more: there is no connection that has ended. The completions of
+    /// what was flushed are queued after this.
+    fn stop_flushing(&self) {
+        self.sq.lock().ended = false;
+        self.rq.lock().ended = false;
+    }
+
     /// Calls a function while nothing is posted, if this is still the queue pair of the device.
     pub(super) fn without_posts(&self, hw: &Hw, f: impl FnOnce()) {
         let sq = self.sq.lock();
@@ -391,6 +398,7 @@ impl QueuePair for Qp {
             log::warn!(
                 "no new queue pair for an endpoint that was reset; connecting it tries again"
             );
+            self.stop_flushing();
         }
         drop(state);
         drop(id);
@@ -433,6 +441,7 @@ impl QueuePair for Qp {
             hw.retire(false);
         }
         drop(id);
+        self.stop_flushing();
         self.purge()
     }
 

@@ -11,6 +11,7 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ops::DerefMut;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(super) use self::datagram::post_datagram;
@@ -121,9 +122,7 @@ impl Qp {
     ) -> Result<(), PostError> {
         let mut held = self.sq.lock_as(guard.thread());
         let Some(hw) = held.open() else {
-            let ended = held.ended;
-            drop(held);
-            return self.not_open(ended, posted, bind_context);
+            return self.not_open(held, posted, bind_context);
         };
         let signal = held.signals(hw, &posted);
         let slot = enqueue(hw, posted, signal)?;
@@ -140,15 +139,31 @@ impl Qp {
         Ok(())
     }
 
-    /// There is no connection: the request is flushed if there was one, which has `ended`. The caller
-    /// does not hold the lock of the queue.
+    /// There is no connection: the request is flushed if there was one, which has ended. The lock of the queue
+    /// is `held` until the completion is queued: who resets or frees the endpoint removes what is queued after
+    /// that lock.
     #[cold]
     #[inline(never)]
-    fn not_open(&self, ended: bool, posted: PostedWr, bind_context: u64) -> Result<(), PostError> {
-        if !ended {
+    fn not_open(
+        &self,
+        held: impl DerefMut<Target = Sq>,
+        posted: PostedWr,
+        bind_context: u64,
+    ) -> Result<(), PostError> {
+        if !held.ended {
             return Err(PostError::NotConnected);
         }
-        self.flush_request(&posted, bind_context)
+        let (cq, context) = {
+            let parts = self.parts.lock();
+            (parts.0.send_cq.clone(), parts.1.context)
+        };
+        let op = match posted.kind() {
+            Kind::Bind => WcOp::Bind {
+                context: bind_context,
+            },
+            kind => kind.op(),
+        };
+        flush_to(cq, held, flushed(context, &posted, op))
     }
 
     /// A read, or an atomic operation, on a queue pair that may have none outstanding fails: some
@@ -166,25 +181,22 @@ impl Qp {
         hw.fail(failed.status);
         Ok(())
     }
+}
 
-    /// The connection has ended: the request is flushed.
-    #[cold]
-    fn flush_request(&self, posted: &PostedWr, bind_context: u64) -> Result<(), PostError> {
-        let (cq, context) = {
-            let parts = self.parts.lock();
-            (parts.0.send_cq.clone(), parts.1.context)
-        };
-        let Some(cq) = cq else { return Ok(()) };
-        let op = match posted.kind() {
-            Kind::Bind => WcOp::Bind {
-                context: bind_context,
-            },
-            kind => kind.op(),
-        };
-        cq.push(flushed(context, posted, op), true);
+/// Queues the completion of what is flushed, and then notifies without the lock of the work queue, which is
+/// `held`.
+fn flush_to(
+    cq: Option<Arc<Cq>>,
+    held: impl Sized,
+    completion: Completion,
+) -> Result<(), PostError> {
+    // Otherwise it is discarded.
+    if let Some(cq) = cq {
+        cq.push(completion, true);
+        drop(held);
         cq.notify();
-        Ok(())
     }
+    Ok(())
 }
 
 /// The bytes of all segments.
@@ -303,14 +315,12 @@ fn post_checked(
     let sq = &mut *held;
     // Not through `Sq::open`, since the region cache is changed meanwhile.
     let Some(hw) = sq.open.as_deref() else {
-        let ended = sq.ended;
-        drop(held);
         // Made anew here, so that it is not made before the test.
         let posted = PostedWr::new(wr.wr_id, black_box(len), names(&wr.op).0, wr.flags);
         if sges.len() > qp.device.attr.max_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        return qp.not_open(ended, posted, 0);
+        return qp.not_open(held, posted, 0);
     };
     // Written before the queue pair is open.
     if reads && !hw.may_fetch.load(Ordering::Relaxed) {
@@ -423,8 +433,7 @@ fn post_recv_to(
         if !rq.ended {
             return Err(PostError::QueueFull);
         }
-        drop(held);
-        return flush_recv(qp, &black_box(wr));
+        return flush_recv(qp, held, &black_box(wr));
     };
     if let Some(preposted) = &mut rq.preposted {
         preposted.reserve()?;
@@ -477,18 +486,15 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
     Ok(())
 }
 
-/// The connection has ended: the receive is flushed.
+/// The connection has ended: the receive is flushed, with the lock of the queue `held` as in [`Qp::not_open`].
 #[cold]
-fn flush_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
+fn flush_recv(qp: &Qp, held: impl DerefMut<Target = Rq>, wr: &RecvWr<'_>) -> Result<(), PostError> {
     let (cq, context) = {
         let parts = qp.parts.lock();
         (parts.0.recv_cq.clone(), parts.1.context)
     };
-    let Some(cq) = cq else { return Ok(()) };
     let posted = PostedWr::new(wr.wr_id, 0, Kind::Recv, wr.flags);
-    cq.push(flushed(context, &posted, WcOp::Recv), true);
-    cq.notify();
-    Ok(())
+    flush_to(cq, held, flushed(context, &posted, WcOp::Recv))
 }
 
 #[cfg(test)]
