@@ -156,6 +156,14 @@ impl Qp {
     }
 }
 
+/// Whether the end of its time means something to an attempt.
+pub(super) fn is_being_made(qp: &Qp, attempt: u64) -> bool {
+    match &qp.exchanges {
+        Some(exchanges) => exchanges.is_pending(attempt),
+        None => qp.state.lock().attempt.is_connecting(attempt),
+    }
+}
+
 /// The time of an attempt has passed.
 pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
     if let Some(exchanges) = &qp.exchanges {

@@ -25,6 +25,7 @@ mod completion_order;
 mod connect;
 mod cq;
 mod datagram;
+mod deadlines;
 mod discard;
 mod handshake;
 mod hw;

@@ -1,7 +1,6 @@
 //! The service thread of an IA, which handles the events of the device and of the connection
 //! manager. It sleeps while there are none.
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
@@ -16,6 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::adapter::{Adapter, DeviceEvent, Target};
 use super::cm_event::CmEventData;
+use super::deadlines::Deadlines;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::{connect, datagram, listen, sys};
@@ -87,8 +87,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
         let mut service = Service {
             adapter: adapter.clone(),
             closing: Vec::new(),
-            deadlines: BTreeMap::new(),
-            last: 0,
+            deadlines: Deadlines::new(),
             silent: 0,
         };
         let result = threads::start(c"dat-verbs", move || service.run());
@@ -104,10 +103,8 @@ struct Service {
     adapter: Arc<Adapter>,
     /// Queue pairs whose connections are closing.
     closing: Vec<Weak<Qp>>,
-    /// Attempts with a time limit, by the time of their end and a number that makes the key unique.
-    deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64, Duration)>,
-    /// The last of those numbers.
-    last: u64,
+    /// Attempts with a time limit: the queue pair, the number of the attempt, and the duration of the limit.
+    deadlines: Deadlines<(Weak<Qp>, u64, Duration)>,
     /// A bit for each source that has no more events.
     silent: u32,
 }
@@ -158,8 +155,8 @@ impl Service {
     /// removed, the kernel closes what reports its events.
     fn sleep(&self) -> (u32, u32) {
         let timeout = if self.closing.is_empty() {
-            let next = self.deadlines.keys().next();
-            next.map(|(when, _)| when.saturating_duration_since(Instant::now()))
+            let next = self.deadlines.first();
+            next.map(|when| when.saturating_duration_since(Instant::now()))
         } else {
             Some(CLOSE_CHECK_INTERVAL)
         };
@@ -325,9 +322,12 @@ impl Service {
                 }
                 Job::Closing(qp) => self.closing.push(qp),
                 Job::Deadline(when, qp, attempt, timeout) => {
-                    self.last += 1;
                     let entry = (qp, attempt, timeout);
-                    self.deadlines.insert((when, self.last), entry);
+                    let is_made = |(qp, attempt, _): &(Weak<Qp>, u64, Duration)| {
+                        let qp = qp.upgrade();
+                        qp.is_some_and(|qp| connect::is_being_made(&qp, *attempt))
+                    };
+                    self.deadlines.insert(when, entry, is_made);
                 }
             }
         }
@@ -335,10 +335,7 @@ impl Service {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        while let Some(first) = self.deadlines.first_entry()
-            && first.key().0 <= now
-        {
-            let (qp, attempt, timeout) = first.remove();
+        while let Some((qp, attempt, timeout)) = self.deadlines.take_until(now) {
             if let Some(qp) = qp.upgrade() {
                 connect::expire(&qp, attempt, timeout);
             }

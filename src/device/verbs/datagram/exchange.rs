@@ -75,6 +75,11 @@ impl Exchanges {
         self.0.lock().pending.get_mut(&number).map(f)
     }
 
+    /// Whether an attempt has not ended.
+    pub fn is_pending(&self, number: u64) -> bool {
+        self.with(number, |_| ()).is_some()
+    }
+
     /// Ends an attempt. What it had is to be dropped without a lock; `None` if it has ended before.
     fn take(&self, number: u64) -> Option<Exchange> {
         self.0.lock().pending.remove(&number)
