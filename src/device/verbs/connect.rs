@@ -271,15 +271,36 @@ fn rejected(qp: &Qp, attempt: u64, event: &CmEventData) {
     } else {
         kind
     };
-    let data = match qualifier::split_header(&event.private_data) {
-        Some((QualHeader::Reply, own, data)) if own == qual => data,
-        Some((QualHeader::NotMine, ..)) => return next_port_or_end(qp, attempt, &no_listener),
-        _ if !by_consumer => return next_port_or_end(qp, attempt, cause),
-        _ => &event.private_data,
+    let private_data = match rejection(qual, by_consumer, &event.private_data) {
+        Rejection::ByConsumer(data) => data.into(),
+        Rejection::NotMine => return next_port_or_end(qp, attempt, &no_listener),
+        Rejection::Other => return next_port_or_end(qp, attempt, cause),
     };
-    let private_data = data.into();
     let rejected = CmEvent::PeerRejected { private_data };
     qp.end_attempt(attempt, rejected, &REJECTED);
+}
+
+/// Who has rejected a request.
+#[derive(PartialEq, Eq, Debug)]
+enum Rejection<'a> {
+    /// The consumer that listens for the qualifier, with these private data.
+    ByConsumer(&'a [u8]),
+    /// A listener for another qualifier that leads to the same port.
+    NotMine,
+    /// Nobody who listens for the qualifier.
+    Other,
+}
+
+/// What a rejection says. `by_consumer` is set if it may be that of a consumer: an iWARP adapter reports a port
+/// without a listener in the same way.
+fn rejection(qual: u64, by_consumer: bool, private_data: &[u8]) -> Rejection<'_> {
+    match qualifier::split_header(private_data) {
+        Some((QualHeader::Reply, own, data)) if own == qual => Rejection::ByConsumer(data),
+        Some((QualHeader::NotMine, ..)) => Rejection::NotMine,
+        // Who listens for a qualifier that is no port names it in every answer of the consumer.
+        _ if !by_consumer || qualifier::needs_header(qual) => Rejection::Other,
+        _ => Rejection::ByConsumer(private_data),
+    }
 }
 
 /// Data can flow.
@@ -367,4 +388,33 @@ pub(super) fn accept(
         qp.end_attempt(attempt, CmEvent::AcceptError, &cause);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_rejected_a_request() {
+        let (port, other) = (4711, 0x1_0000);
+        let reply = |kind| qualifier::add_header(kind, other, b"no");
+        assert_eq!(rejection(port, true, b"no"), Rejection::ByConsumer(b"no"));
+        assert_eq!(rejection(port, true, b""), Rejection::ByConsumer(b""));
+        assert_eq!(rejection(port, false, b""), Rejection::Other);
+        let by_consumer = reply(QualHeader::Reply);
+        assert_eq!(
+            rejection(other, true, &by_consumer),
+            Rejection::ByConsumer(b"no")
+        );
+        assert_eq!(
+            rejection(other, true, &reply(QualHeader::NotMine)),
+            Rejection::NotMine
+        );
+        // There is no listener, or another program listens at the port.
+        for data in [&b""[..], b"no", &[0; 148]] {
+            assert_eq!(rejection(other, true, data), Rejection::Other);
+        }
+        let of_another = qualifier::add_header(QualHeader::Reply, other + 1, b"no");
+        assert_eq!(rejection(other, true, &of_another), Rejection::Other);
+    }
 }
