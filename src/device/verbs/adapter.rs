@@ -16,6 +16,7 @@ use crate::lock::Mutex;
 use super::address;
 use super::blocking_calls::BlockingCalls;
 use super::cq::Cq;
+use super::device_event::{self, DeviceEvent};
 use super::hw::Hw;
 use super::library::{Library, library};
 use super::library_use::LibraryUse;
@@ -53,15 +54,6 @@ struct Targets {
     map: BTreeMap<u64, Target>,
     /// The numbers of queue pairs that take no more buffers of their shared receive queue.
     done_with_srq: BTreeSet<u64>,
-}
-
-/// An event of the device, with the object that it is for.
-pub(super) struct DeviceEvent {
-    /// `sys::EVENT_*`.
-    pub kind: c_int,
-    /// The number by which the event names its object.
-    pub token: u64,
-    pub target: Option<Target>,
 }
 
 /// Connection requests that may wait for TCP at the same time. A program that tries a host that does
@@ -361,7 +353,7 @@ impl Adapter {
     /// [`Adapter::is_done_with_srq`] tells. Any thread may do so.
     pub fn read_device_events(&self) {
         let mut events = self.device_events.lock();
-        while let Some((kind, token)) = self.read_device_event() {
+        while let Some((kind, token)) = device_event::read(self) {
             delay::point("verbs.device_event");
             let mut targets = self.targets.lock();
             let target = targets.map.get(&token).cloned();
@@ -378,20 +370,6 @@ impl Adapter {
                 targets.done_with_srq.insert(token);
                 self.reports_last_buffer.store(true, Ordering::Relaxed);
             }
-        }
-    }
-
-    fn read_device_event(&self) -> Option<(c_int, u64)> {
-        let mut event = MaybeUninit::<sys::AsyncEvent>::zeroed();
-        // SAFETY: the context is open, the place for the event valid; all zero is too.
-        unsafe {
-            if (self.lib.ibv_get_async_event)(self.ctx, event.as_mut_ptr()) != 0 {
-                return None;
-            }
-            let event = event.assume_init_mut();
-            let context = context_of(event);
-            (self.lib.ibv_ack_async_event)(event);
-            Some((event.event_type, context.addr() as u64))
         }
     }
 
@@ -443,30 +421,6 @@ impl Token<'_> {
 impl Drop for Token<'_> {
     fn drop(&mut self) {
         self.0.unregister(self.1);
-    }
-}
-
-/// The number by which an event names its object.
-///
-/// # Safety
-/// The event was just read and is not acknowledged.
-unsafe fn context_of(event: &sys::AsyncEvent) -> *mut std::ffi::c_void {
-    let element = event.element;
-    // SAFETY: the element is of the kind that the type says, and valid until the event is
-    // acknowledged.
-    unsafe {
-        match event.event_type {
-            sys::EVENT_CQ_ERR => (*element.cast::<sys::Cq>()).cq_context,
-            sys::EVENT_QP_FATAL
-            | sys::EVENT_QP_REQ_ERR
-            | sys::EVENT_QP_ACCESS_ERR
-            | sys::EVENT_COMM_EST
-            | sys::EVENT_QP_LAST_WQE_REACHED => (*element.cast::<sys::Qp>()).qp_context,
-            sys::EVENT_SRQ_ERR | sys::EVENT_SRQ_LIMIT_REACHED => {
-                (*element.cast::<sys::Srq>()).srq_context
-            }
-            _ => null_mut(),
-        }
     }
 }
 

@@ -26,6 +26,7 @@ mod connect;
 mod cq;
 mod datagram;
 mod deadlines;
+mod device_event;
 mod discard;
 mod handshake;
 mod hw;

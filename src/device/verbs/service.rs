@@ -13,9 +13,10 @@ use crate::descriptor::{self, OwnedFd};
 use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use super::adapter::{Adapter, DeviceEvent, Target};
+use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
 use super::deadlines::Deadlines;
+use super::device_event::DeviceEvent;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::{connect, datagram, listen, sys};
