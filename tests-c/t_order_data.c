@@ -377,7 +377,65 @@ static void order__low_watermark(void)
 	down();
 }
 
+/* --- the memory of a message that arrives ------------------------------------------------------- */
+
+/* Lengths of messages that a program polls for: those of short copies and their borders, and longer ones. */
+static const size_t polled[] = { 1,  2,	 3,  4,	 5,  8,	  9,   16,   17,
+				 24, 32, 33, 64, 65, 128, 200, 1000, 9000 };
+
+enum { POLLED = sizeof(polled) / sizeof(polled[0]), SEEN = 0xff };
+
+static atomic_int rounds_seen;
+
+/* Waits for each message at its last byte, as programs do that know how long it is, uses all of it at once, and
+ * writes there before its completion is taken. */
+static void *poll_memory(void *arg)
+{
+	volatile unsigned char *at = (volatile unsigned char *)mb.at;
+
+	(void)arg;
+	for (int i = 0; i < POLLED * ROUNDS; i++) {
+		size_t len = polled[i % POLLED];
+
+		while (at[len - 1] != (unsigned char)(i % SEEN))
+			sched_yield();
+		CHECK_EQ(at[0], i % SEEN);
+		CHECK_EQ(at[len / 2], i % SEEN);
+		at[len - 1] = SEEN;
+		CHECK_EQ(poll_for(p.b.recv_evd).transfered_length, len);
+		CHECK_EQ(at[len - 1], SEEN);
+		if (i + 1 < POLLED * ROUNDS) {
+			memset(mb.at, SEEN, polled[(i + 1) % POLLED]);
+			OK(b_receives(0, polled[(i + 1) % POLLED], 0));
+		}
+		atomic_store(&rounds_seen, i + 1);
+	}
+	return NULL;
+}
+
+/* What is placed is placed once, the last byte after all others. */
+static void order__the_last_byte_of_a_message_is_the_last(void)
+{
+	pthread_t poller;
+
+	up();
+	need_threads(&p.a);
+	memset(mb.at, SEEN, SIZE);
+	OK(b_receives(0, polled[0], 0));
+	REQUIRE(pthread_create(&poller, NULL, poll_memory, NULL) == 0);
+	for (int i = 0; i < POLLED * ROUNDS; i++) {
+		memset(ma.at, i % SEEN, polled[i % POLLED]);
+		OK(a_sends(0, polled[i % POLLED], 0, DAT_COMPLETION_DEFAULT_FLAG));
+		CHECK_EQ(poll_for(p.a.request_evd).status, DAT_DTO_SUCCESS);
+		while (atomic_load(&rounds_seen) <= i)
+			sched_yield();
+	}
+	REQUIRE(pthread_join(poller, NULL) == 0);
+	down();
+}
+
 static const struct tap_test tests[] = {
+	T(order, the_last_byte_of_a_message_is_the_last),
 	T(order, a_completion_makes_room),
 	T(order, a_completion_makes_room_for_suppressed_ones),
 	T(order, a_long_message_is_whole),

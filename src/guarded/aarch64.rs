@@ -35,6 +35,27 @@ pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
     }
 }
 
+/// See [`super::copy_words`]: eight bytes.
+///
+/// # Safety
+/// As [`super::copy_words`].
+#[inline(always)]
+pub unsafe fn word(to: *mut u8, from: *const u8) -> usize {
+    // SAFETY: the caller's promise; a fault has an entry in the table.
+    unsafe {
+        guarded_asm!(
+            "x0",
+            [
+                "ldr {word}, [{from}]",
+                "str {word}, [{to}]",
+            ],
+            from = in(reg) from,
+            to = in(reg) to,
+            word = out(reg) _,
+        )
+    }
+}
+
 /// See [`super::copy_aligned_word`].
 ///
 /// # Safety
@@ -146,8 +167,8 @@ store!(store_2, u16, "stlrh {value:w}, [{to}]");
 store!(store_1, u8, "stlrb {value:w}, [{to}]");
 
 /// Copies. Up to 128 bytes all loads are before the first store. Of more the bytes at both ends are
-/// loaded before the loop and stored after it; the loop runs down if the target is inside the
-/// source.
+/// loaded before the loop and stored after it, those of the end last; the loop runs down if the target
+/// is inside the source. The last byte is stored once.
 ///
 /// # Safety
 /// As [`super::copy`].
@@ -170,31 +191,36 @@ pub unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize
         "cmp x2, #4",
         "b.hs 20f",
         "cbz x2, 4f",
-        // One to three bytes: the first, the last, and the one in the middle.
-        "lsr x6, x2, #1",
+        "cmp x2, #1",
         "ldrb w7, [x1]",
-        "ldrb w8, [x4, #-1]",
-        "ldrb w9, [x1, x6]",
-        "strb w9, [x3, x6]",
-        "strb w8, [x5, #-1]",
+        "b.eq 21f",
+        "ldrh w8, [x4, #-2]",
+        "strb w7, [x3]",
+        "strh w8, [x5, #-2]",
+        "ret",
+        "21:",
         "strb w7, [x3]",
         "ret",
+        // From here on the two stores are one if they are of the same bytes.
         "20:",
         "ldr w6, [x1]",
         "ldr w7, [x4, #-4]",
         "str w6, [x3]",
+        "b.eq 4f",
         "str w7, [x5, #-4]",
         "ret",
         "22:",
         "ldr x6, [x1]",
         "ldr x7, [x4, #-8]",
         "str x6, [x3]",
+        "b.eq 4f",
         "str x7, [x5, #-8]",
         "ret",
         "23:",
         "ldr q0, [x1]",
         "ldr q1, [x4, #-16]",
         "str q0, [x3]",
+        "b.eq 4f",
         "str q1, [x5, #-16]",
         "ret",
         "24:",
@@ -238,9 +264,9 @@ pub unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize
         "add x6, x6, #64",
         "cmp x6, x8",
         "b.lo 27b",
+        "str q16, [x3]",
         "stp q17, q18, [x8]",
         "stp q19, q20, [x8, #32]",
-        "str q16, [x3]",
         "ret",
         "28:",
         "ldr q16, [x4, #-16]",

@@ -30,6 +30,9 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::table::table_entry;
 
+/// Whether other processors see the stores of a processor in their order.
+pub(crate) const STORES_IN_ORDER: bool = cfg!(target_arch = "x86_64");
+
 /// The memory of a copy that cannot be accessed. The copy was made in part, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyFault {
@@ -87,7 +90,7 @@ fn faulted(fault: usize, from: usize, to: usize, len: usize) -> CopyFault {
     }
 }
 
-/// Copies 8 to 16 bytes; the ranges may overlap.
+/// Copies 8 to 16 bytes, as [`copy`] does.
 ///
 /// # Errors
 /// The side that cannot be accessed.
@@ -98,10 +101,17 @@ fn faulted(fault: usize, from: usize, to: usize, len: usize) -> CopyFault {
 pub(crate) unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
     debug_assert!((8..=16).contains(&len));
     // SAFETY: the caller's promise.
-    result(unsafe { arch::words(to, from, len) }, from, to, len)
+    let fault = unsafe {
+        match len {
+            8 => arch::word(to, from),
+            _ => arch::words(to, from, len),
+        }
+    };
+    result(fault, from, to, len)
 }
 
-/// Copies; the ranges may overlap.
+/// Copies; the ranges may overlap. If they do not, the last byte is stored once, by the last store: a program may
+/// poll it, and change it when it has arrived. Where [`STORES_IN_ORDER`], it is visible last, too.
 ///
 /// # Errors
 /// The side that cannot be accessed.

@@ -68,6 +68,15 @@ pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
     unsafe { copy(to, from, len) }
 }
 
+/// See [`super::copy_words`]: eight bytes.
+///
+/// # Safety
+/// As [`super::copy_words`].
+pub unsafe fn word(to: *mut u8, from: *const u8) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, 8) }
+}
+
 /// See [`super::copy_aligned_word`].
 ///
 /// # Safety

@@ -305,3 +305,67 @@ fn copies_by_the_kernel() {
         );
     }
 }
+
+/// Programs poll the last byte of what is to arrive, and use all of it once that byte has changed.
+#[test]
+fn the_last_byte_is_stored_after_all_others() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    for len in lengths().filter(|len| *len > 1) {
+        let target = to.end(len - 1);
+        // SAFETY: all but the last byte are inside the pages.
+        unsafe {
+            target.write_bytes(0, len - 1);
+            assert_eq!(copy(from.start(1), target, len), Err(CopyFault::Target));
+        }
+        // What is stored together with the last byte is not there.
+        let before = len - len.min(64);
+        assert_eq!(bytes(target, before), bytes(from.start(1), before), "{len}");
+    }
+}
+
+/// Programs clear the byte that they have polled, and wait for the next message.
+#[test]
+fn the_last_byte_is_stored_once() {
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+    const ARRIVED: u8 = 1;
+    const SEEN: u8 = 2;
+    /// As many rounds as there is time for: one in a thousand and more show a second store.
+    const ROUNDS: usize = 20_000;
+    const TIME: Duration = Duration::from_millis(300);
+    let target: Vec<AtomicU8> = (0..64).map(|_| AtomicU8::new(0)).collect();
+    let source = [ARRIVED; 64];
+    for len in [1, 2, 3, 4, 8, 9, 16, 17, 32, 64] {
+        let (copied, round) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let end = Instant::now() + TIME;
+        let is_time = |number: &usize| !number.is_multiple_of(64) || Instant::now() < end;
+        let last = &target[len - 1];
+        last.store(0, Ordering::SeqCst);
+        // All loops are tight, and the stores that end them are visible at once.
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for number in 1.. {
+                    while round.load(Ordering::SeqCst) < number {}
+                    if round.load(Ordering::SeqCst) > number {
+                        return;
+                    }
+                    let to = target.as_ptr().cast::<u8>().cast_mut();
+                    // SAFETY: both have 64 bytes, and atomic bytes may be changed at any time.
+                    let result = unsafe { copy(source.as_ptr(), to, len) };
+                    assert_eq!(result, Ok(()));
+                    copied.store(number, Ordering::SeqCst);
+                }
+            });
+            let mut lost = 0;
+            for number in (1..=ROUNDS).take_while(is_time) {
+                round.store(number, Ordering::SeqCst);
+                while last.load(Ordering::Relaxed) != ARRIVED {}
+                last.store(SEEN, Ordering::Relaxed);
+                while copied.load(Ordering::SeqCst) < number {}
+                lost += usize::from(last.load(Ordering::Relaxed) != SEEN);
+            }
+            round.store(usize::MAX, Ordering::SeqCst);
+            assert_eq!(lost, 0, "{len} bytes");
+        });
+    }
+}

@@ -16,6 +16,10 @@ const PEER_REP_MIN: usize = 2048;
 /// The longest copy of [`copy_short`].
 const SHORT: usize = 128;
 
+/// Bytes at the end of a copy with `rep movsb` that are stored after all others, and leave the rest whole cache
+/// lines if the copy is.
+const TAIL: usize = 64;
+
 /// See [`crate::guarded::copy`].
 ///
 /// # Safety
@@ -86,7 +90,12 @@ unsafe fn copy_long(to: *mut u8, from: *const u8, len: usize) -> usize {
         if !is_x86_feature_detected!("avx") {
             copy_sse(to, from, len)
         } else if len >= REP_MIN && is_rep_good(to, from, len) {
-            copy_rep(to, from, len)
+            // The instruction stores in any order.
+            let rest = len - TAIL;
+            match copy_rep(to, from, rest) {
+                0 => copy_short(to.wrapping_add(rest), from.wrapping_add(rest), TAIL),
+                fault => fault,
+            }
         } else {
             copy_avx(to, from, len)
         }
@@ -103,7 +112,7 @@ fn is_rep_good(to: *mut u8, from: *const u8, len: usize) -> bool {
     apart && !(1..ALIASING).contains(&ahead) && is_x86_feature_detected!("ermsb")
 }
 
-/// Copies at most [`SHORT`] bytes; all loads are before the first store.
+/// Copies at most [`SHORT`] bytes; all loads are before the first store. The last byte is stored once, after the others.
 ///
 /// # Safety
 /// As [`crate::guarded::copy`].
@@ -120,34 +129,37 @@ unsafe extern "sysv64" fn copy_short(to: *mut u8, from: *const u8, len: usize) -
         "jae 22f",
         "cmp edx, 4",
         "jae 20f",
-        "test edx, edx",
-        "jz 4f",
-        // One to three bytes: the first, the last, and the one in the middle.
+        "cmp edx, 1",
+        "jb 4f",
         "movzx ecx, byte ptr [rsi]",
-        "movzx r8d, byte ptr [rsi + rdx - 1]",
-        "mov r10, rdx",
-        "shr r10",
-        "movzx r9d, byte ptr [rsi + r10]",
-        "mov byte ptr [rdi + r10], r9b",
-        "mov byte ptr [rdi + rdx - 1], r8b",
+        "je 21f",
+        "movzx r8d, word ptr [rsi + rdx - 2]",
+        "mov byte ptr [rdi], cl",
+        "mov word ptr [rdi + rdx - 2], r8w",
+        "ret",
+        "21:",
         "mov byte ptr [rdi], cl",
         "ret",
+        // From here on the two stores are one if they are of the same bytes.
         "20:",
         "mov ecx, dword ptr [rsi]",
         "mov r8d, dword ptr [rsi + rdx - 4]",
         "mov dword ptr [rdi], ecx",
+        "je 4f",
         "mov dword ptr [rdi + rdx - 4], r8d",
         "ret",
         "22:",
         "mov rcx, qword ptr [rsi]",
         "mov r8, qword ptr [rsi + rdx - 8]",
         "mov qword ptr [rdi], rcx",
+        "je 4f",
         "mov qword ptr [rdi + rdx - 8], r8",
         "ret",
         "23:",
         "movups xmm0, [rsi]",
         "movups xmm1, [rsi + rdx - 16]",
         "movups [rdi], xmm0",
+        "je 4f",
         "movups [rdi + rdx - 16], xmm1",
         "ret",
         "24:",
@@ -189,7 +201,7 @@ unsafe extern "sysv64" fn copy_short(to: *mut u8, from: *const u8, len: usize) -
 /// Copies more than 64 bytes in registers of 16 bytes.
 ///
 /// The bytes at both ends, which need not be aligned, are loaded before the loop and stored after
-/// it. The loop runs down if the target is inside the source.
+/// it, those of the end last. The loop runs down if the target is inside the source.
 ///
 /// # Safety
 /// As [`crate::guarded::copy`].
@@ -231,11 +243,11 @@ unsafe extern "sysv64" fn copy_sse(to: *mut u8, from: *const u8, len: usize) -> 
         "cmp rdi, r8",
         "jb 20b",
         "25:",
+        "movups [r10], xmm4",
         "movups [r8], xmm5",
         "movups [r8 + 16], xmm6",
         "movups [r8 + 32], xmm7",
         "movups [r8 + 48], xmm8",
-        "movups [r10], xmm4",
         "ret",
         "22:",
         "movups xmm4, [rsi + rdx - 16]",
@@ -322,11 +334,11 @@ unsafe extern "sysv64" fn copy_avx(to: *mut u8, from: *const u8, len: usize) -> 
         "cmp rdi, r8",
         "jb 20b",
         "25:",
+        "vmovdqu [r10], ymm4",
         "vmovdqu [r8], ymm5",
         "vmovdqu [r8 + 32], ymm6",
         "vmovdqu [r8 + 64], ymm7",
         "vmovdqu [r8 + 96], ymm8",
-        "vmovdqu [r10], ymm4",
         "vzeroupper",
         "ret",
         "22:",

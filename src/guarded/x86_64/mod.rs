@@ -39,6 +39,16 @@ pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
     }
 }
 
+/// See [`super::copy_words`]: eight bytes.
+///
+/// # Safety
+/// As [`super::copy_words`].
+#[inline(always)]
+pub unsafe fn word(to: *mut u8, from: *const u8) -> usize {
+    // SAFETY: the caller's promise. The instructions take any address.
+    unsafe { aligned_word(to, from) }
+}
+
 /// See [`super::copy_aligned_word`].
 ///
 /// # Safety

@@ -31,6 +31,25 @@ pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) -> Result<(), Copy
     }
 }
 
+/// Copies what has arrived into a receive, or what was read, so that the last byte becomes visible last: programs
+/// wait for it by polling that byte, as for an RDMA write.
+///
+/// # Errors
+/// As [`plain`].
+///
+/// # Safety
+/// As [`plain`].
+#[inline(always)]
+pub unsafe fn arrived(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match guarded::STORES_IN_ORDER {
+            true => plain(from, to, len),
+            false => tail_last(from, to, len),
+        }
+    }
+}
+
 /// Copies so that the last bytes become visible last, in ascending order: programs wait for an
 /// RDMA write by polling the end of its target.
 ///
@@ -178,7 +197,7 @@ pub unsafe fn segments(
             break;
         };
         // SAFETY: `n` is not more than either piece.
-        unsafe { plain(src, dst, n as usize) }?;
+        unsafe { arrived(src, dst, n as usize) }?;
         if n < have {
             source = Some((src.wrapping_add(n as usize), have - n));
         }
@@ -199,7 +218,7 @@ pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) -> Result<(), CopyFaul
     // SAFETY: the caller's promise.
     unsafe {
         match (from, to) {
-            ([from], [to]) => plain(from.addr as *const u8, to.addr as *mut u8, len as usize),
+            ([from], [to]) => arrived(from.addr as *const u8, to.addr as *mut u8, len as usize),
             _ => segments(Cursor::new(from), Cursor::new(to), len.into()),
         }
     }
@@ -250,7 +269,7 @@ pub unsafe fn scatter(
     let mut left = len as u64;
     while let Some((dst, n)) = to.take(left) {
         // SAFETY: `n` is not more than either has.
-        unsafe { plain(from, dst, n as usize) }?;
+        unsafe { arrived(from, dst, n as usize) }?;
         from = from.wrapping_add(n as usize);
         left -= n;
     }

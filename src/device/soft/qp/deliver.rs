@@ -53,7 +53,7 @@ pub(crate) unsafe fn deliver_whole(
     }
     // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
     // promise.
-    if unsafe { copy::plain(from, into.addr as *mut u8, len) }.is_err() {
+    if unsafe { copy::arrived(from, into.addr as *mut u8, len) }.is_err() {
         return false;
     }
     let receive = *receive;
