@@ -138,16 +138,21 @@ else
 	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 
-# Each version of the API and each path once; what they have in common is slow enough.
+# Each version of the API and each path once; what they have in common is slow enough. Over shared memory it is the
+# end of a program that matters: valgrind reads all memory then.
 valgrind_part() {
 	"${make[@]}" PROFILE=release libs ctest-bin &&
-		side_by_side "$logs" valgrind_run dat:soft-tcp dat2:soft | one_stream
+		side_by_side "$logs" valgrind_run dat:soft-tcp dat2:soft dat2:soft-shm | one_stream
 }
 
 # valgrind_run RUN: with the programs for this version of the API
 valgrind_run() {
-	local programs=("${valgrind_1[@]}")
-	[ "${1%%:*}" = dat ] || programs=("${valgrind_2[@]}")
+	local programs=()
+	case $1 in
+	dat:*) programs=("${valgrind_1[@]}") ;;
+	*-shm) programs=(t_send) ;;
+	*) programs=("${valgrind_2[@]}") ;;
+	esac
 	"${make[@]}" PROFILE=release VALGRIND=1 RUNS="$1" TESTS="${programs[*]}" ctest
 }
 

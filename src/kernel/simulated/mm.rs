@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-pub use rustix::mm::{MapFlags, ProtFlags};
+pub use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 
 use super::{AsFd, Errno, ask, raw};
 

@@ -41,7 +41,6 @@ pub(super) struct Mapping {
     process: usize,
     /// Number of bytes.
     len: usize,
-    protection: ProtFlags,
     /// The file, and where in the file the mapping begins; `None` for zeros.
     file: Option<(Rc<MemoryFile>, u64)>,
 }
@@ -124,7 +123,6 @@ impl World {
         let mapping = Mapping {
             process: self.process,
             len,
-            protection,
             file,
         };
         self.mappings.insert(at.addr(), mapping);
@@ -145,17 +143,18 @@ impl World {
         let _ = unsafe { rustix::mm::munmap(at, len) };
     }
 
-    /// Gives a process that was killed copies of what it has mapped.
+    /// Gives a process that was killed copies of what it has mapped. They can be accessed as a whole, also where
+    /// the process has not made that so yet.
     pub(super) fn separate(&mut self, process: usize) {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         for (at, mapping) in &self.mappings {
             if mapping.process == process
                 && let Some((file, offset)) = &mapping.file
             {
                 let at = std::ptr::with_exposed_provenance_mut(*at);
-                let (len, protection) = (mapping.len, mapping.protection);
                 // SAFETY: takes the place of a mapping with the same contents.
-                unsafe { rustix::mm::mmap(at, len, protection, flags, &file.real, *offset) }
+                unsafe { rustix::mm::mmap(at, mapping.len, access, flags, &file.real, *offset) }
                     .expect("a private mapping of a file that is mapped");
             }
         }

@@ -18,7 +18,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
 use crate::kernel::fs::{FallocateFlags, FsWord, MemfdFlags, Mode, OFlags, SealFlags};
-use crate::kernel::mm::{MapFlags, ProtFlags};
+use crate::kernel::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::signals;
 
 /// A mapping of such a file. The drop unmaps it.
@@ -33,6 +33,9 @@ pub(crate) struct SharedMemory {
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
+
+/// How memory is mapped that this process writes.
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// No process may make the file smaller, or add further seals.
 const NO_SHRINK: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
@@ -141,7 +144,7 @@ impl SharedMemory {
     ) -> Result<(OwnedFd, SharedMemory), Errno> {
         let fd = create_empty(name)?;
         allocate(&fd, 0..len)?;
-        let memory = Self::map(&fd, 0..len, true)?;
+        let memory = Self::map(&fd, 0..len, READ_WRITE)?;
         kernel::fs::fcntl_add_seals(&fd, writers.seals() | SealFlags::GROW)?;
         let fd = match writers {
             Writers::All => fd,
@@ -153,13 +156,20 @@ impl SharedMemory {
     /// Maps a file that a peer has made with [`SharedMemory::create`].
     pub fn open(fd: impl AsFd, len: usize, writable: bool) -> Result<SharedMemory, Errno> {
         check(&fd, len as u64)?;
-        Self::map(&fd, 0..len, writable)
+        let protection = if writable {
+            READ_WRITE
+        } else {
+            ProtFlags::READ
+        };
+        Self::map(&fd, 0..len, protection)
     }
 
-    fn map(fd: impl AsFd, part: Range<usize>, writable: bool) -> Result<SharedMemory, Errno> {
+    fn map(
+        fd: impl AsFd,
+        part: Range<usize>,
+        protection: ProtFlags,
+    ) -> Result<SharedMemory, Errno> {
         let len = part.len();
-        let mut protection = ProtFlags::READ;
-        protection.set(ProtFlags::WRITE, writable);
         // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe {
             kernel::mm::mmap(
@@ -209,7 +219,9 @@ impl SharedMemory {
 }
 
 /// Memory of this process that grows, and that only this process writes. It is mapped up to its
-/// largest size from the beginning: once the file is sealed, no process can map it for writing.
+/// largest size from the beginning: once the file is sealed, no process can map it for writing. What is not
+/// there yet cannot be accessed: valgrind reads all memory that can when a program ends, and takes minutes
+/// where each word of that is a `SIGBUS`.
 pub(super) struct GrowingMemory {
     /// The mapping, up to the largest size.
     memory: SharedMemory,
@@ -224,7 +236,7 @@ impl GrowingMemory {
     /// peers.
     pub fn create(name: &CStr, max_len: usize) -> Result<(OwnedFd, GrowingMemory), Errno> {
         let fd = create_empty(name)?;
-        let memory = SharedMemory::map(&fd, 0..max_len, true)?;
+        let memory = SharedMemory::map(&fd, 0..max_len, ProtFlags::empty())?;
         kernel::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
         let readers = for_readers(kernel::io::fcntl_dupfd_cloexec(&fd, 0)?.into());
         Ok((readers, GrowingMemory { memory, fd, len: 0 }))
@@ -239,6 +251,9 @@ impl GrowingMemory {
             return Err(Errno::NOSPC);
         }
         allocate(&self.fd, self.len..len)?;
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: our own mapping, whose first bytes the file has.
+        unsafe { kernel::mm::mprotect(self.memory.at.as_ptr().cast(), len, access) }?;
         self.len = len;
         Ok(())
     }
@@ -266,7 +281,7 @@ pub(super) struct GrowingMapping {
 impl GrowingMapping {
     /// Maps a file that a peer has made with [`GrowingMemory::create`] and that `max_len`.
     pub fn open(fd: OwnedFd, max_len: usize) -> Result<GrowingMapping, Errno> {
-        let memory = SharedMemory::map(&fd, 0..max_len, false)?;
+        let memory = SharedMemory::map(&fd, 0..max_len, ProtFlags::READ)?;
         let len = AtomicUsize::new(0);
         let mapping = GrowingMapping { memory, fd, len };
         mapping.refresh()?;
@@ -362,6 +377,30 @@ mod tests {
         assert!(resize(&a.fd, 4096).is_err());
         resize(&a.fd, 1 << 21).unwrap();
         assert_eq!((b.refresh(), words(&b)), (Ok(()), 1 << 18));
-        assert!(SharedMemory::map(&a.fd, 0..4096, true).is_err());
+        assert!(SharedMemory::map(&a.fd, 0..4096, READ_WRITE).is_err());
+    }
+
+    #[test]
+    fn what_is_not_there_yet_cannot_be_accessed() {
+        let name = c"libdat-what-is-not-there-yet";
+        let (_fd, mut memory) = GrowingMemory::create(name, 1 << 20).unwrap();
+        let accessible = || -> usize {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let ours = maps
+                .lines()
+                .filter(|line| line.contains(name.to_str().unwrap()));
+            let parts = ours.filter(|line| !line.contains(" ---s "));
+            let len = |line: &str| {
+                let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+                let address = |digits| usize::from_str_radix(digits, 16).ok();
+                Some(address(to)? - address(from)?)
+            };
+            parts.filter_map(len).sum()
+        };
+        assert_eq!(accessible(), 0);
+        memory.grow(1 << 16).unwrap();
+        assert_eq!(accessible(), 1 << 16);
+        memory.grow(1 << 20).unwrap();
+        assert_eq!(accessible(), 1 << 20);
     }
 }
