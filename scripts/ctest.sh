@@ -43,9 +43,10 @@ one() {
 
 if [ -z "${CTEST_ONE-}" ]; then
 	programs=("$@")
-	mkdir -p "$logs/runs${how:+-valgrind}"
+	streams=$logs/runs${how:+-valgrind}
+	mkdir -p "$streams"
 	# shellcheck disable=SC2086 # words
-	side_by_side "$logs/runs${how:+-valgrind}" one $runs | one_stream
+	side_by_side "$streams" one $runs | one_stream
 	exit
 fi
 

@@ -515,10 +515,5 @@ static const struct tap_test tests[] = {
 
 int main(int argc, char **argv)
 {
-	char name[64];
-
-	snprintf(name, sizeof name, "%s-programs", argc > 1 ? argv[1] : tap_ia);
-	if (argc > 1)
-		argv[1] = name;
-	return tap_main(argc, argv, tests);
+	return tap_main_programs(argc, argv, tests);
 }

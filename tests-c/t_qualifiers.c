@@ -210,12 +210,6 @@ static const struct tap_test tests[] = {
 
 int main(int argc, char **argv)
 {
-	char name[64];
-
 	with_pages = argc > 1 ? argv[1] : tap_ia;
-	snprintf(name, sizeof name, "%s-programs", with_pages);
-	tap_ia = name;
-	if (argc > 1)
-		argv[1] = name;
-	return tap_main(argc, argv, tests);
+	return tap_main_programs(argc, argv, tests);
 }

@@ -234,3 +234,14 @@ int tap_main(int argc, char **argv, const struct tap_test *tests)
 	fflush(stdout);
 	return bad ? 1 : 0;
 }
+
+int tap_main_programs(int argc, char **argv, const struct tap_test *tests)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "%s-programs", argc > 1 ? argv[1] : tap_ia);
+	tap_ia = name;
+	if (argc > 1)
+		argv[1] = name;
+	return tap_main(argc, argv, tests);
+}

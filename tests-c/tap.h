@@ -40,6 +40,8 @@ extern const char *tap_self;
 
 /* Runs the tests and returns the exit status: 0 if none failed. */
 int tap_main(int argc, char **argv, const struct tap_test *tests);
+/* The same on the IA with "-programs" behind the name, which has the default rules (tests-c/dat.conf). */
+int tap_main_programs(int argc, char **argv, const struct tap_test *tests);
 
 /* For a process that a test starts: what tap_main does before a test, and the exit status. */
 void tap_begin(const char *ia);
