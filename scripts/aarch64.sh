@@ -11,7 +11,8 @@
 # shared memory and the copies of processors without code of their own; programs that start themselves
 # again; and t_cancel, since waits are points of cancellation on x86-64 alone.
 set -u
-. "${0%/*}/need.sh" "${AARCH64_CC:-aarch64-linux-gnu-gcc}" awk cargo dirname make qemu-aarch64 rustc sed tail timeout
+. "${0%/*}/need.sh" "${AARCH64_CC:-aarch64-linux-gnu-gcc}" awk cargo dirname make nproc qemu-aarch64 rustc tail timeout
+. "${0%/*}/side-by-side.sh"
 
 cd "$(dirname "$0")/.." || exit 1
 target=aarch64-unknown-linux-gnu
@@ -20,9 +21,9 @@ root=${AARCH64_ROOT:-/usr/aarch64-linux-gnu}
 cc=${AARCH64_CC:-aarch64-linux-gnu-gcc}
 mkdir -p "$out"
 
-echo 'TAP version 13'
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
 	if ! rustup target add $target >"$out/rustup.log" 2>&1; then
+		echo 'TAP version 13'
 		echo "1..0 # SKIP no standard library of Rust for $target: $(tail -1 "$out/rustup.log")"
 		exit
 	fi
@@ -30,57 +31,31 @@ fi
 
 export CARGO_BUILD_TARGET=$target CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$cc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
-programs=(t_atomics t_ep t_post t_rdma)
-make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
-	"${programs[@]/#/$out/dat2/}" "$out/dat/t_rdma" >&2 || {
+# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg dat_emulated"
+# The unit tests are those of the library: cargo builds them first, since it uses all processors for that.
+runs=(unit dat2/soft/t_{atomics,ep,post,rdma} dat/soft/t_rdma dat2/soft-tcp/t_rdma)
+unit_tests=(test --locked --lib)
+{
+	cargo "${unit_tests[@]}" --no-run &&
+		make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
+			"$out"/dat2/t_{atomics,ep,post,rdma} "$out/dat/t_rdma"
+} >&2 || {
 	echo 'Bail out! the build for AArch64 has failed'
 	exit 1
 }
 
-number=0
-bad=0
-
-# program ABI NAME IA: a program of the C suite. One that has died says less than it planned.
+# program ABI/IA/NAME: a program of the C suite. One that has died says less than it planned.
 program() {
+	local abi=${1%%/*} ia=${1#*/}
 	DAT_OVERRIDE=$PWD/tests-c/dat.conf TAP_TIMEOUT=240 timeout -k 5 900 qemu-aarch64 -L "$root" \
-		-E "LD_LIBRARY_PATH=$out/lib" "$out/$1/$2" "$3" </dev/null 2>&1
+		-E "LD_LIBRARY_PATH=$out/lib" "$out/$abi/${ia#*/}" "${ia%/*}" </dev/null 2>&1
 	echo "exit status $?"
 }
 
-# tap NAME: counts what a program prints, and puts NAME before it.
-tap() {
-	local line verdict ran=0 planned='' status=
-	while IFS= read -r line; do
-		case $line in
-		'ok '* | 'not ok '*)
-			verdict=${line%% [0-9]*}
-			number=$((number + 1))
-			ran=$((ran + 1))
-			[ "$verdict" = ok ] || bad=$((bad + 1))
-			echo "$verdict $number - aarch64/$1/${line#* - }"
-			;;
-		1..*) planned=${line#1..} ;;
-		'exit status '*) status=${line##* } ;;
-		*) echo "# ${line#\# }" ;;
-		esac
-	done
-	if [ "$ran" != "${planned:-none}" ] || [ "${status:-9}" -gt 1 ]; then
-		number=$((number + 1))
-		bad=$((bad + 1))
-		echo "# $ran of ${planned:-?} tests, exit status ${status:-none}"
-		echo "not ok $number - aarch64/$1.runs_to_the_end"
-	fi
-}
-
-for name in "${programs[@]}"; do
-	tap "dat2/soft/$name" < <(program dat2 "$name" soft)
-done
-tap dat/soft/t_rdma < <(program dat t_rdma soft)
-tap dat2/soft-tcp/t_rdma < <(program dat2 t_rdma soft-tcp)
-
-# The unit tests; cargo's lines as TAP.
-tap unit < <(
-	cargo test --locked --lib -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
+# unit: the unit tests; cargo's lines as TAP
+unit() {
+	cargo "${unit_tests[@]}" -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
 		--skip guarded::tests::copies_by_the_kernel \
 		--skip guarded::entries::tests::marks_are_read_by_the_kernel 2>&1 | awk '
 	/^running [0-9]+ tests?$/ { planned = $2 }
@@ -89,6 +64,28 @@ tap unit < <(
 	/^test .* \.\.\. FAILED$/ { print "not ok " ++n " - " $2; next }
 	/^error|panicked at/ { print "# " $0 }
 	END { if (planned > 0) print "1.." planned; print "exit status " (n == planned ? 0 : 9) }'
-)
-echo "1..$number"
-[ $bad = 0 ] && [ $number -gt 0 ]
+}
+
+# run NAME: prints what is run under this name as TAP, with the name before that of each test.
+run() {
+	local line ran=0 planned='' status=''
+	while IFS= read -r line; do
+		case $line in
+		'ok '* | 'not ok '*)
+			ran=$((ran + 1))
+			echo "${line%% [0-9]*} $ran - aarch64/$1/${line#* - }"
+			;;
+		1..*) planned=${line#1..} ;;
+		'exit status '*) status=${line##* } ;;
+		*) echo "# ${line#\# }" ;;
+		esac
+	done < <(if [ "$1" = unit ]; then unit; else program "$1"; fi)
+	if [ "$ran" != "${planned:-none}" ] || [ "${status:-9}" -gt 1 ]; then
+		echo "# $ran of ${planned:-?} tests, exit status ${status:-none}"
+		echo "not ok $((++ran)) - aarch64/$1.runs_to_the_end"
+	fi
+	echo "1..$ran"
+}
+
+# Emulation keeps a processor busy, so there is one run for each.
+JOBS=$(nproc) side_by_side "$out" run "${runs[@]}" | one_stream

@@ -52,15 +52,7 @@ impl Consumer {
     /// belong: then the two cache lines are fetched together, not one after the other.
     #[inline]
     pub fn prefetch(ring: &Ring, at: u64) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        // SAFETY: only a hint, at an address of ours.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let block = &ring.data[at as usize / BLOCK % BLOCKS];
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(block).cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-        let _ = (ring, at);
+        Place::of(&ring.data[at as usize / BLOCK % BLOCKS]).fetch();
     }
 
     /// Prefetches the cell of that number, and the next one.
