@@ -20,7 +20,7 @@ use std::ops::Deref;
 #[cfg(dat_sim)]
 use std::ptr::NonNull;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::lock::{self, Mutex};
@@ -273,6 +273,8 @@ pub(crate) struct AcrossEntry {
     locked_by: AtomicUsize,
     /// Threads take the locks while they hold those of other states.
     innermost: bool,
+    /// No fork is under way that does not know of the entry.
+    in_force: AtomicBool,
 }
 
 impl AcrossEntry {
@@ -282,6 +284,7 @@ impl AcrossEntry {
             state,
             locked_by: AtomicUsize::new(0),
             innermost: false,
+            in_force: AtomicBool::new(false),
         }
     }
 
@@ -297,9 +300,34 @@ impl AcrossEntry {
 
 static ACROSS: List<AcrossEntry> = List::new();
 
-/// Has every child that is forked from now on take over a state.
+/// Threads that are in `fork`.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How long a state waits for forks that do not know of it. Who needs the state may hold a lock for which the
+/// same fork waits.
+const STATE_WAITS: Duration = Duration::from_millis(250);
+
+/// The interval at which a thread looks for what it waits for.
+const INTERVAL: Duration = Duration::from_micros(100);
+
+/// Has every child take over a state. To be called before each use of the state.
+#[inline]
 pub(crate) fn across(entry: &'static AcrossEntry) {
+    if !entry.in_force.load(Ordering::Acquire) {
+        begin_across(entry);
+    }
+}
+
+#[cold]
+fn begin_across(entry: &'static AcrossEntry) {
     ACROSS.add(std::ptr::from_ref(entry).cast_mut());
+    // Either a fork finds the entry (`prepare`), or this finds the fork.
+    fence(Ordering::SeqCst);
+    let begun = Instant::now();
+    while FORKS.load(Ordering::Acquire) > 0 && begun.elapsed() < STATE_WAITS {
+        crate::sync::sleep(INTERVAL);
+    }
+    entry.in_force.store(true, Ordering::Release);
 }
 
 /// All states, in the order in which their locks are taken.
@@ -323,11 +351,13 @@ fn this_thread() -> usize {
 }
 
 extern "C" fn prepare() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
     for entry in all_across() {
         let begun = Instant::now();
         let mut locked = entry.state.try_lock();
         while !locked && (entry.state.is_essential() || begun.elapsed() < FORK_WAITS) {
-            crate::sync::sleep(Duration::from_micros(100));
+            crate::sync::sleep(INTERVAL);
             locked = entry.state.try_lock();
         }
         if locked {
@@ -344,10 +374,12 @@ extern "C" fn parent() {
             unsafe { entry.state.unlock() };
         }
     }
+    FORKS.fetch_sub(1, Ordering::Release);
 }
 
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    FORKS.store(0, Ordering::Relaxed);
     for entry in all_across().rev() {
         // SAFETY: `prepare` has locked it in this thread, or there is no other thread.
         unsafe {
@@ -377,11 +409,26 @@ static INSTALL: extern "C" fn() = install;
 pub(crate) mod tests {
     use super::*;
 
+    /// The right to fork. A fork waits only for a while for what another thread holds: a test that holds something,
+    /// so that its own fork does not get it, has this right first.
+    pub(crate) struct Forks(
+        #[expect(dead_code, reason = "held")] std::sync::MutexGuard<'static, ()>,
+    );
+
+    impl Forks {
+        pub(crate) fn of_this_test() -> Forks {
+            static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+            Forks(ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner()))
+        }
+    }
+
     /// The exit status of a child that runs `f`: [`WELL`] if that is true.
     pub(crate) fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
-        // A fork waits only for a while for what another one holds.
-        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let _one = ONE_AT_A_TIME.lock();
+        status_of_child_of(&Forks::of_this_test(), f)
+    }
+
+    /// As [`status_of_child`].
+    pub(crate) fn status_of_child_of(_: &Forks, f: impl FnOnce() -> bool) -> i32 {
         // SAFETY: the child calls `f` and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -460,14 +507,71 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_state_that_a_fork_does_not_know_is_not_used_during_the_fork() {
+        /// Threads that have the state in use.
+        struct Uses(AtomicUsize);
+        impl Across for Uses {
+            fn try_lock(&self) -> bool {
+                true
+            }
+
+            unsafe fn unlock(&self) {}
+
+            unsafe fn reset(&self) {}
+        }
+        /// Its lock takes time in the fork of the test, after those of all states of which the fork knew.
+        struct Last(AtomicUsize);
+        impl Across for Last {
+            fn try_lock(&self) -> bool {
+                if self.0.load(Ordering::Relaxed) == this_thread() {
+                    FORK_IS_UNDER_WAY.store(true, Ordering::Release);
+                    let begun = Instant::now();
+                    while USES.0.load(Ordering::Relaxed) == 0 && begun.elapsed() < STATE_WAITS / 4 {
+                        crate::sync::sleep(INTERVAL);
+                    }
+                }
+                true
+            }
+
+            unsafe fn unlock(&self) {}
+
+            unsafe fn reset(&self) {}
+        }
+        static FORK_IS_UNDER_WAY: AtomicBool = AtomicBool::new(false);
+        static USES: Uses = Uses(AtomicUsize::new(0));
+        static USES_ENTRY: AcrossEntry = AcrossEntry::new(&USES);
+        static LAST: Last = Last(AtomicUsize::new(0));
+        static LAST_ENTRY: AcrossEntry = AcrossEntry::innermost(&LAST);
+        across(&LAST_ENTRY);
+        LAST.0.store(this_thread(), Ordering::Relaxed);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !FORK_IS_UNDER_WAY.load(Ordering::Acquire) {
+                    crate::sync::sleep(INTERVAL);
+                }
+                across(&USES_ENTRY);
+                USES.0.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(
+                status_of_child(|| USES.0.load(Ordering::Relaxed) == 0),
+                WELL
+            );
+            LAST.0.store(0, Ordering::Relaxed);
+        });
+        assert_eq!(USES.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn a_state_that_is_taken_over_is_never_half_changed() {
         static STATE: Mutex<u32> = Mutex::new(5);
         static ENTRY: AcrossEntry = AcrossEntry::new(&STATE);
         across(&ENTRY);
         assert_eq!(status_of_child(|| *STATE.lock() == 5), WELL);
         // The lock is not to be had: the child begins anew.
+        let forks = Forks::of_this_test();
         let held = STATE.lock();
-        assert_eq!(status_of_child(|| *STATE.lock() == 0), WELL);
+        let status = status_of_child_of(&forks, || *STATE.lock() == 0);
+        assert_eq!(status, WELL);
         drop(held);
         assert_eq!(*STATE.lock(), 5);
     }

@@ -115,7 +115,7 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
-    use crate::process::tests::{WELL, status_of_child};
+    use crate::process::tests::{Forks, WELL, status_of_child, status_of_child_of};
 
     /// The forks of this test alone matter, since no other one uses the libraries.
     #[test]
@@ -136,6 +136,7 @@ mod tests {
             assert_eq!(statuses, [WELL; 20]);
         });
         // A call that lasts longer than the fork waits.
+        let forks = Forks::of_this_test();
         let (begun, done) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -144,7 +145,7 @@ mod tests {
                 done.wait();
             });
             begun.wait();
-            let status = status_of_child(|| {
+            let status = status_of_child_of(&forks, || {
                 // A call of the child itself is not put off.
                 let _use = LibraryUse::begin();
                 !is_usable()
