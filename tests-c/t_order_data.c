@@ -381,7 +381,7 @@ static void order__low_watermark(void)
 
 /* Lengths of messages that a program polls for: those of short copies and their borders, and longer ones. */
 static const size_t polled[] = { 1,  2,	 3,  4,	 5,  8,	  9,   16,   17,
-				 24, 32, 33, 64, 65, 128, 200, 1000, 9000 };
+				 24, 32, 33, 64, 65, 128, 200, 1000, 9000, 40000 };
 
 enum { POLLED = sizeof(polled) / sizeof(polled[0]), SEEN = 0xff };
 

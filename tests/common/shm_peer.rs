@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 /// The version of the protocol.
-pub const MAGIC: [u8; 8] = *b"libdat.9";
+pub const MAGIC: [u8; 8] = *b"libdat10";
 
 /// Bytes of the first message of an end.
 pub const HELLO_LEN: usize = 72;

@@ -296,7 +296,7 @@ fn messages_that_are_none() {
         },
         // What only connections have.
         &|peer, producer, _| cell(peer, producer, Kind::Invalidate, last, 4),
-        &|peer, producer, _| cell(peer, producer, Kind::Offer, last, 16),
+        &|peer, producer, _| cell(peer, producer, Kind::Offer, last, 24),
         &|peer, producer, _| cell(peer, producer, Kind::Atomic, last, 32),
     ];
     b.recv(1, &[b.sge(0, BUFFER / 2)]).unwrap();
@@ -458,7 +458,7 @@ fn a_peer_of_a_version_without_channels() {
     let mut hello = [0; 8];
     let read = || rustix::net::recv(&socket, &mut hello, rustix::net::RecvFlags::DONTWAIT);
     assert_eq!(patiently(read).unwrap().1, 8);
-    assert_ne!(&hello, b"libdat.9");
+    assert_ne!(&hello, b"libdat10");
     drop(socket);
     let (mut socket, _) = tcp.accept().unwrap();
     let mut bytes = Vec::new();

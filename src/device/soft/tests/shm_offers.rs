@@ -25,16 +25,18 @@ impl Sender {
         self.peer.segment.tx_offer()
     }
 
-    /// Offers a message in the cell that is next, of these segments: address, length and key.
+    /// Offers a message in the cell that is next, of these segments: address, length and key. It ends as
+    /// [`sender`] has filled the memory.
     fn send(&mut self, segments: &[(u64, usize, u32)]) -> u64 {
         let number = self.producer.next_cell();
         self.offer().make(number);
         let words = segments
             .iter()
             .flat_map(|(addr, len, key)| [*addr, *len as u64 | u64::from(*key) << 32]);
-        let words: Vec<u64> = words.collect();
+        let mut words: Vec<u64> = words.collect();
+        words.push(u64::from_ne_bytes(tail()));
         let fill = |to: *mut u8| {
-            // SAFETY: a cell has room for three segments.
+            // SAFETY: a cell has room for three segments and a word.
             unsafe {
                 words
                     .as_ptr()
@@ -73,6 +75,11 @@ fn sender(device: &Arc<Soft>) -> (Sender, End) {
         producer: Producer::default(),
     };
     (sender, b)
+}
+
+/// The last bytes of the message of a [`sender`], which are in the cell of the offer.
+fn tail() -> [u8; 8] {
+    *pattern(LEN, 5).last_chunk().unwrap()
 }
 
 fn source(b: &End) -> (u64, usize, u32) {
@@ -142,8 +149,8 @@ fn messages_that_fit_no_receive() {
     assert_eq!(b.received_as(), (1, WcStatus::LocalLength));
     assert_eq!(sender.stage(number), Stage::Unfit);
     over(&b);
-    // Segments that are longer than any message, and none.
-    for len in [u32::MAX as usize, 0] {
+    // Segments that are longer than any message, none, and no more than what is in the cell.
+    for len in [u32::MAX as usize, 0, 8] {
         let (mut sender, b) = self::sender(&device);
         b.recv(1, &[b.sge(0, LEN)]).unwrap();
         let (addr, _, key) = source(&b);
@@ -220,6 +227,25 @@ fn a_half_without_end() {
     over(&b);
     assert_eq!(sender.stage(number), Stage::Withdrawn);
     assert_eq!(b.received_as(), (1, WcStatus::Flushed));
+}
+
+/// Programs wait for a message by polling its last byte: nobody stores that as long as anything else is copied.
+#[test]
+fn the_last_bytes_are_stored_last() {
+    let device = device();
+    let (sender, b, number) = helping_sender(&device);
+    doze(&device);
+    let half = LEN / 2..LEN - tail().len();
+    assert!(b.bytes(0, half.start) == pattern(LEN, 5)[..half.start]);
+    assert!(b.bytes(half.start, LEN - half.start) == vec![0; LEN - half.start]);
+    // What the sender copies.
+    b.fill(half.start, &pattern(LEN, 5)[half.clone()]);
+    device.progress();
+    assert_eq!(b.bytes(half.end, tail().len()), [0; 8]);
+    assert!(sender.offer().change(number, Stage::Helping, Stage::Helped));
+    sender.peer.notify();
+    assert_eq!(b.received_as(), (1, WcStatus::Success));
+    assert!(b.bytes(0, LEN) == pattern(LEN, 5));
 }
 
 /// A sender that takes its time for the second half, as one that was stopped does: this process sleeps meanwhile, and
@@ -336,8 +362,9 @@ fn places_of_a_half_of(addressing: Addressing) {
     for (offset, key, last) in [
         (LEN as u64 / 2, 0, Stage::Helped),
         (0, 0, Stage::Helped),
-        (LEN as u64 - 1, 0, Stage::Helped),
+        (LEN as u64 - 9, 0, Stage::Helped),
         (LEN as u64 / 2, 1 << 20, Stage::Declined),
+        (LEN as u64 - 8, 0, Stage::Withdrawn),
         (LEN as u64, 0, Stage::Withdrawn),
         (LEN as u64 + 1, 0, Stage::Withdrawn),
         (u64::MAX, 0, Stage::Withdrawn),
@@ -359,10 +386,15 @@ fn places_of_a_half_of(addressing: Addressing) {
             device.progress();
             !matches!(stage(), Stage::Open | Stage::Helping)
         });
-        let copied = LEN.saturating_sub(offset as usize);
+        // All but the last bytes, which are in the cell.
+        let copied = (LEN - 8).saturating_sub(offset as usize);
         // A violation ends the connection, and the offer with it.
         match last {
-            Stage::Helped => assert!(b.bytes(SOURCE, copied) == pattern(LEN, 3)[LEN - copied..]),
+            Stage::Helped => {
+                let mut half = pattern(LEN, 3)[offset as usize..LEN - 8].to_vec();
+                half.resize(copied + 8, 0);
+                assert!(b.bytes(SOURCE, copied + 8) == half);
+            }
             Stage::Declined => b.no_event(),
             _ => assert_eq!(b.event(), CmEvent::Broken),
         }

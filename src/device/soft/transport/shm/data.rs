@@ -225,7 +225,7 @@ impl ShmConn {
                         return Ok(false);
                     }
                     EndPhase::Open => {
-                        self.offer(transfer);
+                        self.offer(transfer)?;
                         return Ok(false);
                     }
                     // The peer may not access our memory any longer.

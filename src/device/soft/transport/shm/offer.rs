@@ -5,7 +5,8 @@
 //! The sender *offers* the message in a cell of the ring and waits. A receiver that has a receive for
 //! the message either copies all of it, or names the place of its second half and begins with the
 //! first; a sender that polls then copies the second half. A receiver that is done with the first half
-//! takes the second one back if the sender has not claimed it.
+//! takes the second one back if the sender has not claimed it. The last bytes of the message belong to neither half:
+//! they are in the cell ([`bulk`](super::bulk)).
 //!
 //! ```text
 //!    Offered ───► Own ─────────────────────────► Taken, or refused

@@ -14,7 +14,7 @@ use crate::device::soft::transport::shm::challenge::Challenge;
 use crate::device::soft::transport::shm::socket::send_now;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat.9";
+pub(crate) const MAGIC: [u8; 8] = *b"libdat10";
 /// The magic of an initiator that wants the memory for datagrams. Versions of this library that have no
 /// shared memory for datagrams do not know it, and refuse.
 const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU9";

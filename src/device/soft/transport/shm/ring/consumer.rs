@@ -121,7 +121,7 @@ impl Consumer {
             Kind::Immediate => len == IMMEDIATE_LEN && flags.contains(CellFlags::LAST),
             Kind::Write => (TARGET_LEN..=MAX_INLINE).contains(&len),
             Kind::Offer => {
-                len > 0 && len <= MAX_INLINE && len % 16 == 0 && flags.contains(CellFlags::LAST)
+                len > 16 && len <= MAX_INLINE && len % 16 == 8 && flags.contains(CellFlags::LAST)
             }
         };
         if !is_valid {

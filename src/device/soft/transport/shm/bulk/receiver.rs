@@ -1,103 +1,34 @@
-//! Long messages that are not copied into the ring: offering them, taking them and helping with
-//! their second half ([`offer`](super::offer)).
+//! The end that takes an offered message.
 
 use std::ops::Range;
 
-use super::choice::Way;
-use super::close_reason::CloseReason;
-use super::cma::{CopyError, Direction};
-use super::conn::{SendWait, ShmConn};
-use super::copy_waits;
-use super::doorbell::WakeOn;
-use super::mapped::{promotion, registry};
-use super::offer::{Rest, SecondHalf, Stage};
-use super::one_sided::{CopiedBy, Copy, CopyRefusal};
-use super::remote_keys::RemoteAddress;
-use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
+use super::source::Source;
+use super::{TAIL, Taking};
 use crate::delay;
-use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::deliver;
-use crate::device::soft::qp::link::Outcome;
-use crate::device::soft::qp::state::{MAX_MESSAGE, QpState};
-use crate::device::soft::qp::work_queue::{Receive, Transfer};
+use crate::device::soft::qp::state::QpState;
+use crate::device::soft::qp::work_queue::Receive;
+use crate::device::soft::transport::shm::close_reason::CloseReason;
+use crate::device::soft::transport::shm::cma::{CopyError, Direction};
+use crate::device::soft::transport::shm::conn::ShmConn;
+use crate::device::soft::transport::shm::copy_waits;
+use crate::device::soft::transport::shm::doorbell::WakeOn;
+use crate::device::soft::transport::shm::offer::{Rest, SecondHalf, Stage};
+use crate::device::soft::transport::shm::one_sided::{CopiedBy, Copy, CopyRefusal};
+use crate::device::soft::transport::shm::remote_keys::RemoteAddress;
+use crate::device::soft::transport::shm::ring::{CellFlags, Piece, Violation};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, Remote, Sge, WcStatus, WrFlags};
+use crate::device::{Access, Remote, Sge, WcStatus};
 use crate::handle::{Guard, pin};
 
-/// The shortest message that is offered, in bytes. Shorter ones are copied into the ring: two copies
-/// take less time than a system call does. For some longer ones that is [measured](super::choice).
-pub(super) const OFFER_MIN: u32 = 16 * 1024;
-/// Bytes of a segment in the cell of an offer: address, length and key.
-const ENTRY: usize = 16;
-/// The most segments of a message that is offered.
-const MOST_SEGMENTS: usize = MAX_INLINE / ENTRY;
 /// The second half begins at a multiple of so many bytes.
 const HALF_ALIGN: u64 = 4096;
 /// How often the receiver checks at once for the sender's half of a message: so many times, and once
 /// more for each so many bytes.
 const CHECKS: u64 = 64;
 const BYTES_A_CHECK: u64 = 512;
-
-/// What the receiver knows of the offer in the next cell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Taking {
-    /// Nothing was done with it, or there is none.
-    #[default]
-    NotBegun,
-    /// All but the second half, which begins at that byte, is copied; the sender copies the rest.
-    Helped(u64),
-    /// The offer is over without a message. The connection ends.
-    Void,
-}
-
-/// The segments of an offer.
-struct Source {
-    segments: [Sge; MOST_SEGMENTS],
-    count: usize,
-    len: u64,
-}
-
-impl Source {
-    /// Reads the cell of an offer. `None` if the peer has violated the protocol.
-    ///
-    /// # Safety
-    /// `len` bytes at `from` may be read.
-    unsafe fn read(from: *const u8, len: usize) -> Option<Source> {
-        let mut source = Source {
-            segments: [Sge::NONE; MOST_SEGMENTS],
-            count: len / ENTRY,
-            len: 0,
-        };
-        for (i, segment) in source.segments[..source.count].iter_mut().enumerate() {
-            let at = from.wrapping_add(i * ENTRY).cast::<[u64; 2]>();
-            // SAFETY: inside the cell, at any alignment.
-            let [addr, rest] = unsafe { at.read_unaligned() };
-            *segment = Sge {
-                addr,
-                len: rest as u32,
-                lkey: (rest >> 32) as u32,
-            };
-            source.len += u64::from(segment.len);
-        }
-        (1..=u64::from(MAX_MESSAGE))
-            .contains(&source.len)
-            .then_some(source)
-    }
-
-    /// Writes the cell of an offer, of [`ENTRY`] bytes for each segment.
-    ///
-    /// # Safety
-    /// As many bytes at `to` may be written.
-    unsafe fn write(segments: &[Sge], to: *mut u8) {
-        for (i, segment) in segments.iter().enumerate() {
-            let rest = u64::from(segment.len) | u64::from(segment.lkey) << 32;
-            let at = to.wrapping_add(i * ENTRY).cast::<[u64; 2]>();
-            // SAFETY: inside the cell, at any alignment.
-            unsafe { at.write_unaligned([segment.addr, rest]) };
-        }
-    }
-}
 
 /// Why an offered message is not in its receive.
 enum Untaken {
@@ -132,142 +63,9 @@ impl From<CopyRefusal> for Untaken {
     }
 }
 
-// The sender.
-impl ShmConn {
-    /// Whether a message is offered, while the peer may access our memory, rather than copied into
-    /// the ring.
-    #[inline]
-    pub(super) fn may_offer(&mut self, transfer: &Transfer<'_>) -> bool {
-        let fits = transfer.len >= OFFER_MIN && transfer.sges.len() <= MOST_SEGMENTS;
-        if !fits || self.tx.sent > 0 {
-            return false;
-        }
-        let way = match self.tx.choice.way() {
-            Some(way) => way,
-            None => self.choose_way(transfer),
-        };
-        way == Way::Offer
-    }
-
-    /// Chooses the way of a long message.
-    fn choose_way(&mut self, transfer: &Transfer<'_>) -> Way {
-        let has_file = registry::current().is_some();
-        let is_mapped = |segment: &Sge| key_table::is_mapped(segment.lkey);
-        let is_mapped = has_file && transfer.sges.iter().all(is_mapped);
-        let way = self.tx.choice.choose(transfer.len, is_mapped);
-        if has_file && way == Way::Ring {
-            // The receiver counts what is offered. Through the ring it does not know the region.
-            for segment in transfer.sges {
-                promotion::count(segment.lkey, segment.len.into());
-            }
-        }
-        way
-    }
-
-    /// Offers a message; there is room for a cell, and the peer may access our memory.
-    pub(super) fn offer(&mut self, transfer: &Transfer<'_>) {
-        let mut marks = CellFlags::LAST;
-        let solicited = transfer.flags.contains(WrFlags::SOLICITED);
-        marks.set(CellFlags::SOLICITED, solicited);
-        let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
-        let number = tx.producer.next_cell();
-        self.segment.tx_offer().make(number);
-        let len = transfer.sges.len() * ENTRY;
-        // SAFETY: the cell is free, and holds more.
-        unsafe { Source::write(transfer.sges, tx.producer.payload(ring, Kind::Offer)) };
-        tx.producer.publish(ring, Kind::Offer, marks, len);
-        tx.offer = Some(number);
-        tx.need = Some(SendWait::Taken);
-    }
-
-    /// How far the message is that was offered in that cell; helps with it.
-    pub(super) fn offered(
-        &mut self,
-        number: u64,
-        transfer: &Transfer<'_>,
-    ) -> Result<Outcome, CloseReason> {
-        let outcome = match self.segment.tx_offer().stage(number)? {
-            Stage::Open => {
-                self.help(number, transfer)?;
-                return Ok(Outcome::Wait);
-            }
-            Stage::Taken => Outcome::Done,
-            Stage::Unreadable => Outcome::Failed(WcStatus::LocalProtection),
-            Stage::Unfit => Outcome::Failed(WcStatus::RemoteOperation),
-            Stage::BadKey => Outcome::Failed(WcStatus::RemoteAccess),
-            _ => return Ok(Outcome::Wait),
-        };
-        self.tx.offer = None;
-        Ok(outcome)
-    }
-
-    /// Copies the second half of a message to its receive, unless the receiver does that.
-    fn help(&mut self, number: u64, transfer: &Transfer<'_>) -> Result<(), Violation> {
-        let (segment, offer) = (&*self.segment, self.segment.tx_offer());
-        let half = offer.second_half();
-        let len = u64::from(transfer.len).checked_sub(half.offset);
-        let len = len.filter(|len| *len > 0).ok_or(Violation)?;
-        let copy = Copy {
-            way: Direction::Write,
-            local: Cursor::at(transfer.sges, half.offset),
-            remote: half.at,
-            kind: RemoteAddress::InMemory,
-            len,
-            need: Access::LOCAL_WRITE,
-        };
-        let mut is_claimed = false;
-        let claim = || {
-            if is_claimed {
-                return offer.stage(number) == Ok(Stage::Helping);
-            }
-            is_claimed = offer.change(number, Stage::Open, Stage::Helping);
-            delay::point("shm.claimed");
-            is_claimed
-        };
-        // SAFETY: the segments were checked in this read-side section, and hold as much.
-        let copied = unsafe { copy.make(segment, &mut self.tx.sections, claim) };
-        if matches!(copied, Ok(CopiedBy::Kernel)) {
-            self.kernel_has_copied(half.at.rkey, len);
-        }
-        let helped = match copied {
-            Ok(_) => Stage::Helped,
-            Err(_) => Stage::Declined,
-        };
-        if is_claimed && offer.change(number, Stage::Helping, helped) {
-            self.notify_peer(WakeOn::CELLS);
-        }
-        Ok(())
-    }
-
-    /// Gives up a long message that is outstanding; its request completes if the peer was faster.
-    fn withdraw(&mut self, me: &mut QpState, up: &mut Upcalls) {
-        if self.tx.filled.is_some()
-            && self.tx.is_delivered(&self.segment) == Ok(true)
-            && let Some(request) = me.sq.pop()
-        {
-            self.tx.filled = None;
-            me.complete(&request, WcStatus::Success, up);
-        }
-        let Some(number) = self.tx.offer.take() else {
-            return;
-        };
-        let status = match self.segment.tx_offer().withdraw(number) {
-            Ok(Stage::Taken) => WcStatus::Success,
-            Ok(Stage::Unreadable) => WcStatus::LocalProtection,
-            Ok(Stage::Unfit) => WcStatus::RemoteOperation,
-            Ok(Stage::BadKey) => WcStatus::RemoteAccess,
-            _ => return,
-        };
-        if let Some(request) = me.sq.pop() {
-            me.complete(&request, status, up);
-        }
-    }
-}
-
-// The receiver.
 impl ShmConn {
     /// Whether there is something to do for the offer in the next cell.
-    pub(super) fn can_take(&self) -> bool {
+    pub(in super::super) fn can_take(&self) -> bool {
         let stage = || self.segment.rx_offer().stage(self.rx.consumer.next_cell());
         match self.rx.taking {
             Taking::NotBegun => true,
@@ -279,7 +77,7 @@ impl ShmConn {
     /// Takes the message that is offered in the next cell, for the receive at the head of the queue.
     /// False if the message has to wait, or will never be there.
     #[inline(never)]
-    pub(super) fn take_offer(
+    pub(in super::super) fn take_offer(
         &mut self,
         piece: &Piece,
         me: &mut QpState,
@@ -344,8 +142,8 @@ impl ShmConn {
         Ok(true)
     }
 
-    /// Copies a message to its receive, as far as the sender does not help. Returns the stage of the
-    /// offer, once the message is complete.
+    /// Copies a message to its receive, as far as the sender does not help, its last bytes last. Returns the stage of
+    /// the offer, once the message is complete.
     fn place(
         &mut self,
         number: u64,
@@ -364,11 +162,30 @@ impl ShmConn {
         {
             return Err(Untaken::Unfit(WcStatus::LocalProtection));
         }
+        let stage = self.place_body(number, source, target, me)?;
+        // SAFETY: the segments of the receive were checked in this read-side section, and hold all of the message.
+        let stored = unsafe {
+            let to = Cursor::at(target, source.body_len());
+            copy::scatter(source.tail.as_ptr(), TAIL, to)
+        };
+        stored.map_err(|_| Untaken::Unfit(WcStatus::LocalProtection))?;
+        Ok(stage)
+    }
+
+    /// The part of [`ShmConn::place`] without the last bytes. The receive is long enough.
+    fn place_body(
+        &mut self,
+        number: u64,
+        source: &Source,
+        target: &[Sge],
+        me: &QpState,
+    ) -> Result<Stage, Untaken> {
+        let len = source.body_len();
         let middle = match self.rx.taking {
             Taking::Helped(middle) => middle,
             _ => {
                 let offer = self.segment.rx_offer();
-                let half = second_half(source.len, target, me);
+                let half = second_half(len, target, me);
                 let begun = match half {
                     Some(half) => offer.open(number, half),
                     None => offer.change(number, Stage::Offered, Stage::Own),
@@ -376,16 +193,16 @@ impl ShmConn {
                 if !begun {
                     return Err(Untaken::Void);
                 }
-                let middle = half.map_or(source.len, |half| half.offset);
+                let middle = half.map_or(len, |half| half.offset);
                 delay::point("shm.open");
                 self.pull(source, 0..middle, target)?;
                 middle
             }
         };
-        for _ in 0..CHECKS + source.len / BYTES_A_CHECK {
+        for _ in 0..CHECKS + len / BYTES_A_CHECK {
             match self.segment.rx_offer().rest(number)? {
                 Rest::Copy => {
-                    self.pull(source, middle..source.len, target)?;
+                    self.pull(source, middle..len, target)?;
                     return Ok(Stage::Own);
                 }
                 Rest::Copied(stage) => return Ok(stage),
@@ -400,7 +217,7 @@ impl ShmConn {
     /// Copies these bytes of a message out of the memory of the sender.
     fn pull(&mut self, source: &Source, bytes: Range<u64>, target: &[Sge]) -> Result<(), Untaken> {
         let mut begin = 0;
-        for segment in &source.segments[..source.count] {
+        for segment in source.segments() {
             let end = begin + u64::from(segment.len);
             let part = bytes.start.max(begin)..bytes.end.min(end);
             if part.start < part.end {
@@ -451,7 +268,7 @@ impl ShmConn {
 
     /// The connection ends: what is outstanding has an end that both ends agree on, and the peer
     /// writes to no receive any more.
-    pub(super) fn end_bulk(&mut self, me: &mut QpState, up: &mut Upcalls) {
+    pub(in super::super) fn end_bulk(&mut self, me: &mut QpState, up: &mut Upcalls) {
         self.withdraw(me, up);
         if let Taking::Helped(_) = self.rx.taking {
             let number = self.rx.consumer.next_cell();
@@ -464,7 +281,7 @@ impl ShmConn {
     }
 }
 
-/// What the sender may copy of a message of so many bytes. `None` if it cannot: its place is not in
+/// What the sender may copy of so many bytes of a message. `None` if it cannot: its place is not in
 /// one segment, or its key is one of another protection domain.
 fn second_half(len: u64, target: &[Sge], me: &QpState) -> Option<SecondHalf> {
     let [only] = target else {
