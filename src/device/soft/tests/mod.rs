@@ -490,11 +490,21 @@ fn alone(name: &str, test: impl FnOnce()) {
 
 /// [`alone`], with more in the environment of that process.
 fn alone_with(environment: &[(&str, &str)], name: &str, test: impl FnOnce()) {
+    alone_in(module_path!(), environment, name, test);
+}
+
+/// [`alone_with`], of a test that has this name in that module.
+pub(in crate::device::soft) fn alone_in(
+    module: &str,
+    environment: &[(&str, &str)],
+    name: &str,
+    test: impl FnOnce(),
+) {
     const ALONE: &str = "LIBDAT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return test();
     }
-    let (_, module) = module_path!().split_once("::").unwrap();
+    let (_, module) = module.split_once("::").unwrap();
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("{module}::{name}"), "--nocapture"]);
     command.envs(environment.iter().copied());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::device::soft::tests::alone_in;
 
 /// Number of keys of a sample.
 const SAMPLE: usize = 10_000;
@@ -70,8 +71,18 @@ fn assert_random(what: &str, numbers: impl Iterator<Item = u32> + Clone) {
     }
 }
 
+/// Runs a test of randomness in a process of its own. A key of which another test has the slot is not drawn, and there
+/// are few slots at first.
+fn without_others(name: &str, test: fn()) {
+    alone_in(module_path!(), &[], name, test);
+}
+
 #[test]
 fn successive_keys_have_no_relation() {
+    without_others("successive_keys_have_no_relation", successive_keys);
+}
+
+fn successive_keys() {
     let regions = Regions::register(SAMPLE);
     let keys = regions.keys();
     assert!(!keys.contains(&0));
@@ -93,6 +104,10 @@ fn successive_keys_have_no_relation() {
 /// A key that is used again, which a program does that registers and deregisters.
 #[test]
 fn keys_of_one_entry_have_no_relation() {
+    without_others("keys_of_one_entry_have_no_relation", keys_of_one_entry);
+}
+
+fn keys_of_one_entry() {
     let keys: Vec<u32> = (0..SAMPLE)
         .map(|_| Regions::register(1).keys()[0])
         .collect();
