@@ -6,9 +6,8 @@
 # An input that fails stays in build/fuzz.
 #
 # RUNS is the number of inputs of a parser (100000 by default); a target that makes connections takes
-# a hundredth of them. With FUZZ_SECONDS each target runs for that time instead, FUZZ_JOBS of them at
-# once (2 by default), under AddressSanitizer, and what it finds worth keeping stays in
-# build/fuzz/corpus.
+# a hundredth of them. With FUZZ_SECONDS each target runs for that time instead, under AddressSanitizer, and
+# what it finds worth keeping stays in build/fuzz/corpus. FUZZ_JOBS says how many run at a time (2 by default).
 set -u
 . "${0%/*}/need.sh" cargo cat dirname mkdir nice realpath rm rustc sed tail wc
 
@@ -77,12 +76,8 @@ echo 'TAP version 13'
 echo "1..$#"
 for name; do
 	rm -f "build/fuzz/$name.status"
-	if [ "$seconds" -gt 0 ]; then
-		while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
-		run "$name" &
-	else
-		run "$name"
-	fi
+	while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+	run "$name" &
 done
 wait
 number=0

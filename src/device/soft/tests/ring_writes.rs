@@ -9,7 +9,7 @@ fn net() -> Net {
 }
 
 impl End {
-    /// The peer has all the time that it needs to take writes.
+    /// The peer has about a second to take writes.
     pub(super) fn is_patient(&self) {
         self.on_shm(|conn| conn.tx.writes.is_patient = true);
     }
