@@ -117,11 +117,11 @@ suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s
 suite loom scripts/loom.sh
 suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
 # A million seeds are a quarter of an hour on two processors.
-suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 60000)" scripts/sim.sh
+suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 40000)" scripts/sim.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 suite build-test scripts/build-test.sh
 suite self-test scripts/self-test.sh build/release
-suite model "${make[@]}" PROFILE=release model
+suite model env MODEL_STEPS="$([ -n "${LONG-}" ] && echo 1000000 || echo 600000)" "${make[@]}" PROFILE=release model
 if [ -n "${LONG-}" ]; then
 	order_runs=
 	valgrind_1=() valgrind_2=()
