@@ -29,5 +29,5 @@ fn moves() {
     let mapped = mapped::register(start, len, Some).unwrap();
     assert_eq!((mapped.start, mapped.end), (start, start + len));
     mapped::release(start, len);
-    assert!(memory.state.lock().in_file.is_empty());
+    assert!(memory.lock().in_file.is_empty());
 }

@@ -93,9 +93,10 @@ impl Across for Memory {
 
     unsafe fn reset(&self) {}
 
-    /// Without the copies the child would not have the memory.
+    /// Without the copies the child would not have the memory. A signal handler that forks, and has interrupted the
+    /// move of memory in its own thread, would wait for ever.
     fn is_essential(&self) -> bool {
-        true
+        !registry::is_moving()
     }
 }
 
@@ -128,4 +129,46 @@ fn copy_one(memory: &MemoryFile, vma: &Vma) -> Result<Mapping, Errno> {
     mapping.read(memory.file.as_fd(), vma.offset)?;
     mapping.protect_like(vma)?;
     Ok(mapping)
+}
+
+#[cfg(all(test, not(dat_sim)))]
+mod tests {
+    use super::*;
+    use crate::device::soft::tests::alone_in;
+    use crate::process::tests::{WELL, status_of_child};
+
+    /// A handler of a signal that arrives while its thread moves memory may fork, for instance to have a debugger
+    /// print where the program is.
+    #[test]
+    fn a_thread_that_moves_memory_forks() {
+        // A thread that waits for itself ends with its process alone.
+        alone_in(
+            module_path!(),
+            &[],
+            "a_thread_that_moves_memory_forks",
+            forks,
+        );
+    }
+
+    fn forks() {
+        if let Err(why) = registry::enable() {
+            eprintln!("\nskipped: a_thread_that_moves_memory_forks: {why}");
+            return;
+        }
+        // SAFETY: ends this process, which is for this test alone.
+        unsafe { libc::alarm(20) };
+        let memory = vec![1_u8; 1 << 20];
+        let (addr, len) = (
+            memory.as_ptr().expose_provenance() as u64,
+            memory.len() as u64,
+        );
+        let status = registry::register(addr, len, |_| Some(status_of_child(|| true)));
+        assert_eq!(status, Some(WELL));
+        // What follows is as before.
+        assert_eq!(
+            status_of_child(|| memory.iter().all(|byte| *byte == 1)),
+            WELL
+        );
+        registry::release(addr, len);
+    }
 }

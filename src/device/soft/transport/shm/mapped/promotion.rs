@@ -108,7 +108,7 @@ fn promote(memory: &MemoryFile, key: u32, region: &Contents) {
     let mut moved = pages.start;
     loop {
         let end = moved.saturating_add(PART).min(pages.end);
-        let mut state = memory.state.lock();
+        let mut state = memory.lock();
         // Under the lock, which a deregistration takes when the key is invalid.
         if promotable(key).is_none_or(|now| now.serial != region.serial) {
             return;

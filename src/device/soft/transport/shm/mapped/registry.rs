@@ -1,14 +1,15 @@
 //! The memory file of this process: which pages are in it, which ones a registration moves in, and
 //! which ones move out when it ends.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use crate::descriptor::{self, OwnedFd};
 use crate::kernel::process::{Resource, getrlimit};
-use crate::lock::Mutex;
+use crate::lock::{Mutex, MutexGuard};
 use crate::process::PerProcess;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -43,8 +44,46 @@ pub(crate) struct MemoryFile {
     maps: OwnedFd,
     /// Major and minor device number and inode number of the file.
     id: (u32, u32, u64),
-    /// Memory moves only under this lock.
-    pub state: Mutex<FileState>,
+    /// Memory moves only under this lock. Threads take it by [`MemoryFile::lock`].
+    pub(super) state: Mutex<FileState>,
+}
+
+thread_local! {
+    /// Whether this thread has the lock of the state or waits for it.
+    static IS_MOVING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread, which a signal may have interrupted, has the lock of a memory file or waits for it.
+pub(super) fn is_moving() -> bool {
+    IS_MOVING.get()
+}
+
+/// The lock of the state of a memory file. The drop unlocks it, and then forgets that the thread has it.
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, FileState>,
+    _moving: Moving,
+}
+
+struct Moving;
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        IS_MOVING.set(false);
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = FileState;
+
+    fn deref(&self) -> &FileState {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut FileState {
+        &mut self.state
+    }
 }
 
 /// What changes when memory moves.
@@ -97,7 +136,7 @@ pub(crate) fn register<R>(
     let Some(memory) = current() else {
         return register(MappedRange::default());
     };
-    let mut state = memory.state.lock();
+    let mut state = memory.lock();
     let mapped = match memory.move_in(&mut state, whole_pages(addr, len)) {
         Ok(mapped) => mapped,
         Err(why) => {
@@ -117,7 +156,7 @@ pub(crate) fn register<R>(
 pub(crate) fn wait_for_moves() {
     order::after_publishing(|| {
         if let Some(memory) = current() {
-            drop(memory.state.lock());
+            drop(memory.lock());
         }
     });
 }
@@ -126,7 +165,7 @@ pub(crate) fn wait_for_moves() {
 /// access move back.
 pub(crate) fn release(addr: u64, len: u64) {
     if let Some(memory) = current() {
-        memory.move_out_unregistered(&mut memory.state.lock(), &touched_pages(addr, len));
+        memory.move_out_unregistered(&mut memory.lock(), &touched_pages(addr, len));
     }
 }
 
@@ -193,6 +232,15 @@ impl MemoryFile {
             id: (major, minor, stat.st_ino),
             state: Mutex::default(),
         })
+    }
+
+    /// Locks the state.
+    pub fn lock(&self) -> Locked<'_> {
+        IS_MOVING.set(true);
+        Locked {
+            state: self.state.lock(),
+            _moving: Moving,
+        }
     }
 
     /// Whether a mapping is one of the file.
