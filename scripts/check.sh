@@ -110,8 +110,8 @@ suite c-format scripts/c-format.sh
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 suite msrv scripts/msrv.sh
 suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
-# The proofs that need Debian's packages must not be passed over here.
-suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
+# The proofs that need Debian's packages must not be passed over here. Many tests wait for a time limit.
+suite rust env RUST_TEST_THREADS=$((2 * $(nproc))) DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
 suite fuzz scripts/fuzz.sh
 suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
 suite loom scripts/loom.sh
