@@ -259,12 +259,14 @@ impl Error {
     /// The `DAT_RETURN` of this error: the error class, the type and the subtype in the numbers
     /// of `version`.
     ///
-    /// `DAT_QUEUE_EMPTY` comes without the class, as OpenFabrics' libraries give it for
-    /// completions and CNOs: programs poll `while (ret == DAT_QUEUE_EMPTY)`, and those that
-    /// compare under `DAT_GET_TYPE` see no difference.
+    /// Two codes come without the class, since programs compare them as a whole; those that compare
+    /// under `DAT_GET_TYPE` see no difference. `DAT_QUEUE_EMPTY`, as OpenFabrics' libraries give it
+    /// for completions and CNOs: programs poll `while (ret == DAT_QUEUE_EMPTY)`.
+    /// `DAT_CONN_QUAL_IN_USE`, as they give it when another process has the qualifier: programs try
+    /// the next one only if `ret == DAT_CONN_QUAL_IN_USE`, and give up on any other code.
     pub const fn code(self, version: Version) -> u32 {
         let class = match self.kind() {
-            Kind::QueueEmpty => 0,
+            Kind::QueueEmpty | Kind::ConnQualInUse => 0,
             _ => CLASS_ERROR,
         };
         class | version.kind(self.kind()) | version.subtype(self.subtype())
@@ -335,6 +337,8 @@ mod tests {
         assert_eq!(stub.code(Version::V2), 0xbfff_0000);
         let empty = Error::from(Kind::QueueEmpty);
         assert_eq!(empty.code(Version::V2), 0x000d_0000);
+        let in_use = Error::from(Kind::ConnQualInUse);
+        assert_eq!(in_use.code(Version::V1), 0x0002_0000);
     }
 
     #[test]

@@ -157,14 +157,32 @@ static void return_code__queue_empty(void)
 	rig_down(&rig);
 }
 
+static void return_code__qualifier_in_use(void)
+{
+	struct rig other;
+	DAT_CONN_QUAL qualifier;
+	DAT_PSP_HANDLE psp;
+	DAT_RSP_HANDLE rsp;
+
+	/* Programs that look for a free qualifier go on as long as they get what has this name. */
+	rig_up(&rig);
+	rig_up(&other);
+	listen_any(&other, &qualifier);
+	CHECK_EQ(dat_psp_create(rig.ia, qualifier, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp),
+		 DAT_CONN_QUAL_IN_USE);
+	CHECK_EQ(dat_rsp_create(rig.ia, qualifier, make_ep(&rig, NULL), rig.cr_evd, &rsp),
+		 DAT_CONN_QUAL_IN_USE);
+	CHECK_EQ(dat_psp_create(other.ia, qualifier, other.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp),
+		 DAT_CONN_QUAL_IN_USE);
+	rig_down(&rig);
+	rig_down(&other);
+}
+
 static const struct tap_test tests[] = {
-	T(return_code, class_type_and_subtype),
-	T(return_code, queue_empty),
-	T(get_handle_type, of_every_object),
-	T(consumer_context, of_every_object),
-	T(consumer_context, taken_away),
-	T(consumer_context, of_nothing),
-	TAP_END,
+	T(return_code, class_type_and_subtype), T(return_code, queue_empty),
+	T(return_code, qualifier_in_use),	T(get_handle_type, of_every_object),
+	T(consumer_context, of_every_object),	T(consumer_context, taken_away),
+	T(consumer_context, of_nothing),	TAP_END,
 };
 
 int main(int argc, char **argv)

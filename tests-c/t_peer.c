@@ -383,9 +383,9 @@ static void peer__qualifier_in_use_by_another_process(void)
 	DAT_PSP_HANDLE psp;
 
 	prepare();
-	CHECK_RET(dat_psp_create(rig.ia, peer_qualifier(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
-				 &psp),
-		  DAT_CONN_QUAL_IN_USE);
+	CHECK_EQ(dat_psp_create(rig.ia, peer_qualifier(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
+				&psp),
+		 DAT_CONN_QUAL_IN_USE);
 	end_peer(&peer);
 	CHECK_RET(dat_psp_create(rig.ia, peer_qualifier(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
 				 &psp),
