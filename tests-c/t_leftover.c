@@ -34,23 +34,35 @@ static void arrives(size_t size, DAT_UINT64 value, unsigned seed)
 	CHECK(filled(mb.at, size, seed));
 }
 
+static const size_t lengths[] = { 0, 60, 100, 20000, 300000 };
+
+/* The bytes in front of the segment that is left over, of the receive for the message of this number. */
+static size_t room(size_t i)
+{
+	return lengths[i] > 100 ? lengths[i] : 100;
+}
+
 static void leftover__behind_the_message(void)
 {
-	static const size_t sizes[] = { 0, 60, 100, 20000, 300000 };
-
 	up();
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		size_t room = sizes[i] > 100 ? sizes[i] : 100;
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		OK(receives(p.ep_b, &p.b, &mb, room(i), i));
+		arrives(lengths[i], i, (unsigned)i + 1);
+	}
+	down();
+}
 
-		/* Posted before the message, or when that is there already. */
-		OK(receives(p.ep_b, &p.b, &mb, room, i));
-		arrives(sizes[i], i, (unsigned)i + 1);
-		fill(ma.at, sizes[i], (unsigned)i + 7);
-		OK(a_sends(0, sizes[i], 150 + i, DAT_COMPLETION_DEFAULT_FLAG));
-		OK(receives(p.ep_b, &p.b, &mb, room, 50 + i));
+/* The receive is posted when the message is there. */
+static void leftover__behind_a_message_that_waits(void)
+{
+	up();
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		fill(ma.at, lengths[i], (unsigned)i + 7);
+		OK(a_sends(0, lengths[i], 150 + i, DAT_COMPLETION_DEFAULT_FLAG));
+		OK(receives(p.ep_b, &p.b, &mb, room(i), 50 + i));
 		EXPECT_DTO(p.b.recv_evd, 50 + i, DAT_DTO_SUCCESS);
 		EXPECT_DTO(p.a.request_evd, 150 + i, DAT_DTO_SUCCESS);
-		CHECK(filled(mb.at, sizes[i], (unsigned)i + 7));
+		CHECK(filled(mb.at, lengths[i], (unsigned)i + 7));
 	}
 	down();
 }
@@ -154,6 +166,7 @@ static void leftover__of_datagrams(void)
 
 static const struct tap_test tests[] = {
 	T(leftover, behind_the_message),
+	T(leftover, behind_a_message_that_waits),
 	T(leftover, behind_others),
 	T(leftover, in_the_message),
 	T(leftover, without_a_connection),

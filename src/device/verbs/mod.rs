@@ -73,8 +73,8 @@ use self::params::Params;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp,
-    Sge, Sought, SrqHandler, Wake, WindowScope,
+    HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, RecvWr,
+    SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
 };
 use crate::handle::Guard;
 
@@ -154,7 +154,7 @@ impl Verbs {
         mr::remote_rights(access, self.attr.atomics)
     }
 
-    /// Checks the segments of a post, where the device does not report what is wrong with one.
+    /// Checks the segments of a request, where the device does not report what is wrong with one.
     #[inline(always)]
     fn check_segments(
         &self,
@@ -165,7 +165,22 @@ impl Verbs {
         if !self.checks_segments {
             return Ok(());
         }
-        self.regions.check(&pd(), sges, need)
+        self.regions.check(&pd(), sges, need, false)
+    }
+
+    /// The same of a receive.
+    #[inline(always)]
+    fn check_receive(
+        &self,
+        pd: impl FnOnce() -> Arc<Pd>,
+        wr: &RecvWr<'_>,
+    ) -> Result<(), PostError> {
+        if !self.checks_segments {
+            return Ok(());
+        }
+        let any_key = wr.flags.contains(WrFlags::ANY_KEY);
+        self.regions
+            .check(&pd(), wr.sges, Access::LOCAL_WRITE, any_key)
     }
 }
 

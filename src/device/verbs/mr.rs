@@ -157,14 +157,25 @@ impl RegionCache {
 }
 
 impl Regions {
-    /// Checks the segments of a post as a device of hardware does.
+    /// Checks the segments of a post as a device of hardware does; with `any_key` one whose key is of no
+    /// region is left to the device, which looks at it when a message comes to it.
     ///
     /// # Errors
     /// What is wrong with the first that is wrong.
-    pub fn check(&self, pd: &Pd, sges: &[Sge], need: Access) -> Result<(), PostError> {
+    pub fn check(
+        &self,
+        pd: &Pd,
+        sges: &[Sge],
+        need: Access,
+        any_key: bool,
+    ) -> Result<(), PostError> {
         let map = self.map.lock();
         sges.iter().filter(|sge| sge.len > 0).try_for_each(|sge| {
-            let region = map.get(&sge.lkey).ok_or(PostError::Key)?;
+            let region = match map.get(&sge.lkey) {
+                Some(region) => region,
+                None if any_key => return Ok(()),
+                None => return Err(PostError::Key),
+            };
             if region.pd != pd.raw.addr() {
                 Err(PostError::Protection)
             } else if !region.covers(sge.addr, sge.len.into()) {

@@ -15,9 +15,7 @@ use super::post::receive;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::{Numbered, RECEIVE, SHARED};
 use super::{Pd, Verbs, limits, sys};
-use crate::device::{
-    Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
-};
+use crate::device::{DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags};
 use crate::handle::{Biased, Guard, INNER, Shared};
 
 /// A shared receive queue.
@@ -224,9 +222,7 @@ impl SharedReceiveQueue for Srq {
         if wr.sges.len() as u32 > self.max_sge {
             return Err(PostError::TooManySegments);
         }
-        let pd = || self.pd.clone();
-        self.device
-            .check_segments(pd, wr.sges, Access::LOCAL_WRITE)?;
+        self.device.check_receive(|| self.pd.clone(), wr)?;
         let mut buffers = self.posted.buffers.lock();
         let slot = buffers.take(wr.wr_id).ok_or(PostError::QueueFull)?;
         let wr_id = self.posted.number | RECEIVE | SHARED | u64::from(slot);

@@ -405,8 +405,7 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
 #[inline(always)]
 pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
     if qp.checks_segments {
-        let (device, need) = (&qp.device, Access::LOCAL_WRITE);
-        device.check_segments(|| qp.pd(), wr.sges, need)?;
+        qp.device.check_receive(|| qp.pd(), wr)?;
     }
     match qp.rq.own(guard.thread()) {
         Some(rq) => post_recv_to(rq, qp, *wr),
