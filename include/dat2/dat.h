@@ -920,8 +920,8 @@ DAT_EXPORT DAT_RETURN dat_ep_recv_query(
     IN DAT_EP_HANDLE ep_handle, OUT DAT_COUNT *nbufs_allocated, OUT DAT_COUNT *bufs_alloc_span);
 
 /*
- * Makes a disconnected endpoint connectable again. Events of the old connection are taken out of
- * its EVDs.
+ * Makes a disconnected endpoint connectable again. Events of the old connection that were not read
+ * may be lost.
  */
 DAT_EXPORT DAT_RETURN dat_ep_reset(IN DAT_EP_HANDLE ep_handle);
 

@@ -26,6 +26,12 @@ impl PrivateData {
         }
     }
 
+    /// Where those begin that were given up before the consumer has looked: as many bytes may be read, which are zero.
+    pub fn gone() -> DAT_PVOID {
+        static GONE: [u8; READABLE] = [0; READABLE];
+        GONE.as_ptr().cast_mut().cast()
+    }
+
     /// Number of bytes that the peer has given.
     pub fn len(&self) -> u32 {
         self.len as u32

@@ -31,6 +31,13 @@ impl Rules {
         access
     }
 
+    /// Whether what an EVD has of an endpoint stays there when that is reset. The pages allow that completions are
+    /// lost. Existing libraries leave all there, and there are programs that reset an endpoint first and then
+    /// take what was flushed, to know which receives have to be posted again.
+    pub fn keep_events_of_reset(self) -> bool {
+        self == Rules::Programs
+    }
+
     /// Posts a receive again that was refused because of `error`, by `post`, if it may have keys of no
     /// region. By the rules of programs it may: existing libraries leave keys to the adapter, which looks at
     /// those of the memory that a message comes to, and there are programs that leave segments of an earlier

@@ -367,7 +367,8 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// `dat_ep_reset`: nothing of the old connection surfaces afterwards.
+    /// `dat_ep_reset`: nothing of the old connection surfaces afterwards, but what is queued by the rules of
+    /// programs.
     pub(super) fn reset(&self) -> Result<()> {
         let mut inner = self.inner.lock();
         match self.state() {
@@ -376,10 +377,16 @@ impl<D: Device> Ep<D> {
             state => return Err(state_error(state)),
         }
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
+        let keeps = self.base.ia.rules.keep_events_of_reset();
+        if let Some(uses) = inner.uses.as_ref().filter(|_| keeps) {
+            uses.keep_events(self.handle());
+        }
         delay::point("ep.reset");
         let lost = qp.reset() as usize;
-        if let Some(uses) = &inner.uses {
-            uses.purge(self.handle(), lost);
+        match &inner.uses {
+            Some(uses) if keeps => uses.retire(lost),
+            Some(uses) => uses.purge(self.handle(), lost),
+            None => {}
         }
         inner.private_data = None;
         self.set_state(&mut inner, DAT_EP_STATE_UNCONNECTED);

@@ -85,12 +85,25 @@ impl<D: Device> Uses<D> {
     /// completion queues. Its SRQ counts the buffers of the removed completions, and the `lost` ones,
     /// as retired.
     pub fn purge(&self, ep: Handle, lost: usize) {
-        let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
-        let evds = evds.into_iter().flatten();
-        let completed: usize = evds.map(|evd| evd.evd().purge(ep)).sum();
+        let completed: usize = self.evds().map(|evd| evd.purge(ep)).sum();
+        self.retire(completed + lost);
+    }
+
+    /// The EVDs keep what they have of the endpoint, which is about to be reset.
+    pub fn keep_events(&self, ep: Handle) {
+        self.evds().for_each(|evd| evd.keep(ep));
+    }
+
+    /// Its SRQ counts so many of its buffers as retired.
+    pub fn retire(&self, buffers: usize) {
         if let Some(srq) = &self.srq {
-            srq.outstanding().retire(completed + lost);
+            srq.outstanding().retire(buffers);
         }
+    }
+
+    fn evds(&self) -> impl Iterator<Item = &Arc<Evd<D>>> {
+        let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
+        evds.into_iter().flatten().map(EvdUse::evd)
     }
 
     /// The EVD of an endpoint that receives from an SRQ begins to count its buffers.

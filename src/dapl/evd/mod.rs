@@ -35,8 +35,9 @@ use super::counters::Counters;
 use super::ia::{Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::outstanding::Outstanding;
+use super::private_data::PrivateData;
 use super::rules::Rules;
-use super::types::{Event, Handle, HandleType};
+use super::types::{Event, Handle, HandleType, Opaque};
 use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
 use crate::abi::v2::{
@@ -386,6 +387,27 @@ impl<D: Device> Evd<D> {
             _ => true,
         });
         from_srq
+    }
+
+    /// Keeps the events of an endpoint that is about to be reset: takes them from the completion queue, where the
+    /// device would remove them, and has nothing point to the private data, which are about to go.
+    pub fn keep(&self, of: Handle) {
+        let mut state = self.state.lock();
+        self.drain(&mut state, &pin());
+        for event in &mut state.queue {
+            if let Event::Connection {
+                ep,
+                private_data,
+                private_data_size,
+                ..
+            } = event
+                && *ep == of
+                && !private_data.0.is_null()
+            {
+                *private_data = Opaque(PrivateData::gone());
+                *private_data_size = 0;
+            }
+        }
     }
 
     fn release_cno(&self) {
