@@ -3,6 +3,7 @@
  * dat_cr_query(3DAT), in each state: a connects, b listens. */
 #include "two_ends.h"
 
+#include <netinet/in.h>
 #include <string.h>
 
 static DAT_EP_PARAM query(DAT_EP_HANDLE ep)
@@ -45,12 +46,20 @@ static void check_passive(DAT_EP_HANDLE ep, DAT_PORT_QUAL from, DAT_CONN_QUAL to
 	CHECK_EQ(param.local_port_qual, to);
 }
 
+/* There is no peer. Programs read the address nevertheless. */
+static void check_no_address(const DAT_EP_PARAM *param)
+{
+	REQUIRE(param->remote_ia_address_ptr != NULL);
+	CHECK_EQ(param->remote_ia_address_ptr->sa_family, AF_UNSPEC);
+	CHECK_EQ(((struct sockaddr_in *)param->remote_ia_address_ptr)->sin_addr.s_addr, 0);
+}
+
 static void check_none(DAT_EP_HANDLE ep)
 {
 	DAT_EP_PARAM param = query(ep);
 
 	CHECK_EQ(param.ep_state, DAT_EP_STATE_UNCONNECTED);
-	CHECK(param.remote_ia_address_ptr == NULL);
+	check_no_address(&param);
 	CHECK_EQ(param.remote_port_qual, 0);
 }
 
@@ -124,6 +133,7 @@ static void address__distinguishes_peers(void)
 
 static void address__of_a_reserved_endpoint(void)
 {
+	DAT_EP_PARAM reserved;
 	DAT_CONN_QUAL to;
 	DAT_PORT_QUAL from;
 	DAT_RSP_HANDLE rsp;
@@ -133,7 +143,8 @@ static void address__of_a_reserved_endpoint(void)
 	ends_up();
 	to = free_qualifier(&b);
 	OK(dat_rsp_create(b.ia, to, ep_b, b.cr_evd, &rsp));
-	CHECK(query(ep_b).remote_ia_address_ptr == NULL);
+	reserved = query(ep_b);
+	check_no_address(&reserved);
 	cr = request(to, &from);
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
 	check_passive(ep_b, from, to);

@@ -1,5 +1,6 @@
 //! Socket addresses as C has them.
 
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi::common::DAT_IA_ADDRESS_PTR;
@@ -55,6 +56,16 @@ impl CAddress {
     pub fn as_ptr(&self) -> DAT_IA_ADDRESS_PTR {
         std::ptr::from_ref(&*self.0).cast_mut().cast()
     }
+}
+
+/// The address of a peer that there is not: of no family, all zero. Existing libraries give no NULL in its place, and
+/// programs read the address without asking for the state.
+pub fn no_address() -> DAT_IA_ADDRESS_PTR {
+    struct Zero(MaybeUninit<libc::sockaddr_storage>);
+    // SAFETY: memory that is never written.
+    unsafe impl Sync for Zero {}
+    static NONE: Zero = Zero(MaybeUninit::zeroed());
+    NONE.0.as_ptr().cast_mut().cast()
 }
 
 /// Reads the address of a remote IA. The port is ignored, because consumers leave it unset.

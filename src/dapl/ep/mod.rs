@@ -35,7 +35,7 @@ use crate::lock::Mutex;
 
 use self::open::OpenQueues;
 use self::parts::Uses;
-use super::address::CAddress;
+use super::address::{CAddress, no_address};
 use super::boundary::device_error;
 use super::counters::{self, Counters};
 use super::ep_attr::{EpAttr, EpParam};
@@ -468,7 +468,7 @@ impl<D: Device> Ep<D> {
             remote_address: addresses
                 .remote
                 .as_ref()
-                .map_or(std::ptr::null_mut(), CAddress::as_ptr),
+                .map_or_else(no_address, CAddress::as_ptr),
             remote_port: addresses.remote_port,
             pz: uses.pz.as_ref().map_or(DAT_HANDLE_NULL, |pz| pz.handle().0),
             recv_evd: evd(&uses.recv_evd),
