@@ -428,13 +428,13 @@ static void srq__no_mark_given(void)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-static void memory__local_write_alone(void)
+static void sends_and_writes_from(DAT_MEM_PRIV_FLAGS privileges)
 {
 	DAT_LMR_TRIPLET iov;
 	DAT_RMR_TRIPLET remote;
 
 	up();
-	ma = make_mem(&p.a, 4096, DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+	ma = make_mem(&p.a, 4096, privileges);
 	fill(ma.at, 4096, 4);
 	OK(b_receives(0, 4096, 1));
 	iov = dx_local(ma.local, ma.at, 4096);
@@ -452,6 +452,18 @@ static void memory__local_write_alone(void)
 	EXPECT_DTO(p.b.recv_evd, 4, DAT_DTO_SUCCESS);
 	CHECK(filled(mb.at + 4096, 4096, 4));
 	down();
+}
+
+static void memory__local_write_alone(void)
+{
+	sends_and_writes_from(DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+}
+
+/* What peers may do, or nothing, was asked for. */
+static void memory__remote_privileges_alone(void)
+{
+	sends_and_writes_from(DAT_MEM_PRIV_REMOTE_READ_FLAG);
+	sends_and_writes_from(DAT_MEM_PRIV_NONE_FLAG);
 }
 
 /* Messages and RDMA beyond the sizes of the endpoint, up to those of the IA. */
@@ -510,6 +522,7 @@ static const struct tap_test tests[] = {
 	T(attribute, modified),
 	T(srq, no_mark_given),
 	T(memory, local_write_alone),
+	T(memory, remote_privileges_alone),
 	TAP_END,
 };
 

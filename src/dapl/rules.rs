@@ -21,11 +21,11 @@ impl Rules {
         self == Rules::Pages
     }
 
-    /// The access to a region that was registered for `access`. By the rules of programs local write
-    /// includes local read: no adapter distinguishes them, and programs send from memory that they
-    /// registered for local write alone.
+    /// The access to a region that was registered for `access`. By the rules of programs that includes
+    /// local read: no adapter has a right of its own for it, and programs send from memory that they
+    /// registered for local write alone, or for what peers do.
     pub fn local_access(self, mut access: Access) -> Access {
-        if self == Rules::Programs && access.contains(Access::LOCAL_WRITE) {
+        if self == Rules::Programs {
             access |= Access::LOCAL_READ;
         }
         access
@@ -77,13 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_write_and_local_read() {
-        let both = Access::LOCAL_WRITE | Access::LOCAL_READ;
-        assert_eq!(Rules::Programs.local_access(Access::LOCAL_WRITE), both);
-        let write = Access::LOCAL_WRITE;
-        assert_eq!(Rules::Pages.local_access(write), write);
-        let remote = Access::REMOTE_READ;
-        assert_eq!(Rules::Programs.local_access(remote), remote);
+    fn memory_can_be_read_locally() {
+        for access in [Access::LOCAL_WRITE, Access::REMOTE_READ, Access::empty()] {
+            let readable = access | Access::LOCAL_READ;
+            assert_eq!(Rules::Programs.local_access(access), readable);
+            assert_eq!(Rules::Pages.local_access(access), access);
+        }
     }
 
     #[test]
