@@ -429,11 +429,11 @@ impl<D: Device> Ep<D> {
     }
 
     /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
-    /// have watermarks.
+    /// have watermarks. The hard one ends a connection, which an endpoint for datagrams has not.
     fn set_watermarks(&self, watermarks: Watermarks) -> Result<()> {
         let invalid = Error::handle(Subtype::HandleEp);
         let config = self.config.get_shared().ok_or(invalid)?;
-        if !config.has_srq {
+        if !config.has_srq || self.is_for_datagrams() && watermarks.hard.is_some() {
             return Err(Kind::ModelNotSupported.into());
         }
         // Without the lock: a mark that is exceeded already is reported at once.
