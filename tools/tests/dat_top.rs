@@ -6,7 +6,7 @@
 mod libs;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::ptr::null_mut;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -314,4 +315,47 @@ fn keys_end_it_on_a_terminal() {
         assert!(top.0.wait().unwrap().success());
         assert!(edits_lines(&theirs));
     }
+}
+
+/// A pipe that is full.
+fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
+    let (reader, writer) = io::pipe().unwrap();
+    let flags = |flags: libc::c_int| {
+        // SAFETY: a number, for a descriptor of ours.
+        let set = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) };
+        assert_eq!(set, 0);
+    };
+    flags(libc::O_NONBLOCK);
+    while (&writer).write(&[b'x'; 4096]).is_ok() {}
+    flags(0);
+    (reader, writer)
+}
+
+#[test]
+fn a_signal_ends_it_while_its_reader_takes_nothing() {
+    let (reader, writer) = full_pipe();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dat-top"));
+    command.args(["--json", "-d", "60"]).stdout(writer);
+    let mut top = Program(command.spawn().unwrap());
+    drop(command);
+    let status = format!("/proc/{}/status", top.id());
+    let blocked = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()
+    };
+    // Before that the signal would end any program.
+    while blocked() & 1 << (libc::SIGTERM - 1) == 0 {
+        thread::yield_now();
+    }
+    top.signal(libc::SIGTERM);
+    let begun = Instant::now();
+    let ended = loop {
+        match top.0.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(20) => thread::yield_now(),
+            ended => break ended,
+        }
+    };
+    assert!(ended.expect("it goes on").success());
+    drop(reader);
 }

@@ -1,9 +1,10 @@
 //! Where the figures are shown: a terminal that is drawn anew in each round, or lines one after the
 //! other.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::mem::{MaybeUninit, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// What ends the wait for the next round.
@@ -28,9 +29,14 @@ const SIGNALS: [libc::c_int; 6] = [
 /// Rows and columns of a terminal that does not say.
 const SIZE: (usize, usize) = (24, 80);
 
+/// The most bytes that a pipe takes without waiting when it says that it takes some.
+const PIECE: usize = libc::PIPE_BUF;
+
 /// Where the figures are shown.
 pub struct Screen {
     signals: OwnedFd,
+    /// Standard output, without a buffer.
+    out: File,
     /// The mode of the terminal before, if the figures are shown on one.
     terminal: Option<libc::termios>,
 }
@@ -59,6 +65,7 @@ impl Screen {
         let both = io::stdout().is_terminal() && io::stdin().is_terminal();
         let mut screen = Screen {
             signals,
+            out: io::stdout().as_fd().try_clone_to_owned()?.into(),
             terminal: None,
         };
         if redraws && both {
@@ -82,21 +89,36 @@ impl Screen {
         self.terminal.map(|_| size().0)
     }
 
-    /// Shows a text; `None` if nobody reads any more.
+    /// Shows a text; `None` if nobody reads any more, or the user ends the program. It does so while a reader takes
+    /// nothing, too: the signals are blocked, so that no write may wait.
     ///
     /// # Errors
     /// Why standard output takes nothing, such as a full disk.
     pub fn show(&mut self, text: &str) -> io::Result<Option<()>> {
-        let mut out = io::stdout().lock();
         let drawn = match self.terminal {
             Some(_) => draw(text, size()),
             None => text.to_owned(),
         };
-        match out.write_all(drawn.as_bytes()).and_then(|()| out.flush()) {
-            Ok(()) => Ok(Some(())),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(None),
-            Err(error) => Err(error),
+        let mut left = drawn.as_bytes();
+        while !left.is_empty() {
+            let (signal, takes) = self.poll(self.out.as_raw_fd(), libc::POLLOUT, -1);
+            if let Some(Next::End) = signal {
+                return Ok(None);
+            }
+            if !takes {
+                continue;
+            }
+            match self.out.write(&left[..left.len().min(PIECE)]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => left = &left[written..],
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock => {}
+                    ErrorKind::BrokenPipe => return Ok(None),
+                    _ => return Err(error),
+                },
+            }
         }
+        Ok(Some(()))
     }
 
     /// Waits for the next round, until the user ends the program.
@@ -104,38 +126,52 @@ impl Screen {
         let deadline = Instant::now() + time;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let polled = |fd: RawFd| libc::pollfd {
-                fd,
-                events: libc::POLLIN,
-                revents: 0,
-            };
             let keys = match self.terminal {
                 Some(_) => libc::STDIN_FILENO,
                 // Left out by poll(2).
                 None => -1,
             };
-            let mut both = [polled(self.signals.as_raw_fd()), polled(keys)];
             let milliseconds = left.as_nanos().div_ceil(1_000_000);
             let timeout = libc::c_int::try_from(milliseconds).unwrap_or(libc::c_int::MAX);
-            // SAFETY: two entries.
-            unsafe { libc::poll(both.as_mut_ptr(), 2, timeout) };
-            if both[0].revents != 0 {
-                match self.signal() {
-                    Some(libc::SIGWINCH | libc::SIGCONT) => {
-                        self.set_mode();
-                        return Next::Round;
-                    }
-                    Some(_) => return Next::End,
-                    None => {}
-                }
+            let (signal, pressed) = self.poll(keys, libc::POLLIN, timeout);
+            if let Some(next) = signal {
+                return next;
             }
-            if both[1].revents != 0 && ends(key()) {
+            if pressed && ends(key()) {
                 return Next::End;
             }
             if left.is_zero() {
                 return Next::Round;
             }
         }
+    }
+
+    /// Waits until a descriptor is ready for `events`, a signal has come or the time is over, -1 for no limit. Gives
+    /// what follows from the signal, and whether the descriptor is ready.
+    fn poll(&self, other: RawFd, events: i16, timeout: libc::c_int) -> (Option<Next>, bool) {
+        let polled = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let mut both = [
+            polled(self.signals.as_raw_fd(), libc::POLLIN),
+            polled(other, events),
+        ];
+        // SAFETY: two entries.
+        unsafe { libc::poll(both.as_mut_ptr(), 2, timeout) };
+        let signal = match both[0].revents {
+            0 => None,
+            _ => self.signal(),
+        };
+        let next = signal.map(|signal| match signal {
+            libc::SIGWINCH | libc::SIGCONT => {
+                self.set_mode();
+                Next::Round
+            }
+            _ => Next::End,
+        });
+        (next, both[1].revents != 0)
     }
 
     /// The next signal.
