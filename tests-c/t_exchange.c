@@ -3,6 +3,7 @@
  * service type UD, dat_ib_ud_cm_free, dat_ib_ud_ah_free. DAT 2.0 only. */
 #include "datagrams.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 static void exchange__tells_both_ends(void)
@@ -141,11 +142,29 @@ static void exchange__of_the_other_kind(void)
 	datagrams_down();
 }
 
-/* Endpoints that the provider makes, and those that are reserved, are for connections. */
+/* A common service point of db's IA, and its port. */
+static DAT_CSP_HANDLE make_csp(DAT_CONN_QUAL *port)
+{
+	struct sockaddr_storage any = { .ss_family = db.rig.attr.ia_address_ptr->sa_family };
+	DAT_COMM comm = { .domain = any.ss_family, .type = SOCK_STREAM };
+	DAT_CSP_HANDLE csp;
+	DAT_CSP_PARAM param;
+	struct sockaddr_in at;
+
+	OK(dat_csp_create(db.rig.ia, &comm, (DAT_IA_ADDRESS_PTR)&any, db.rig.cr_evd, &csp));
+	OK(dat_csp_query(csp, DAT_CSP_FIELD_ALL, &param));
+	/* Addresses of IPv6 have the port at the same place. */
+	memcpy(&at, param.address_ptr, sizeof at);
+	*port = ntohs(at.sin_port);
+	return csp;
+}
+
+/* Endpoints that the provider makes, and those that are reserved, are for connections, and so are streams. */
 static void exchange__with_other_service_points(void)
 {
 	DAT_EP_HANDLE reserved;
 	DAT_PSP_HANDLE other;
+	DAT_CSP_HANDLE csp;
 	DAT_RSP_HANDLE rsp;
 	DAT_CONN_QUAL qual;
 	struct outcome outcome;
@@ -166,6 +185,16 @@ static void exchange__with_other_service_points(void)
 	give_back(&outcome);
 	EXPECT_NOTHING(db.rig.cr_evd);
 	OK(dat_rsp_free(rsp));
+	CHECK_CODE(dat_rsp_create(db.rig.ia, qual, db.ep, db.rig.cr_evd, &rsp), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_EP);
+	CHECK_EQ(ep_state(db.ep), DAT_EP_STATE_UNCONNECTED);
+	csp = make_csp(&qual);
+	OK(ask(da.ep, qual, "", SOON));
+	outcome = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
+				 DAT_IB_UD_CONNECT_ERROR);
+	give_back(&outcome);
+	EXPECT_NOTHING(db.rig.cr_evd);
+	OK(dat_csp_free(csp));
 	datagrams_down();
 }
 

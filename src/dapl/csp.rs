@@ -18,7 +18,7 @@ use crate::abi::common::*;
 use crate::abi::v2::{
     DAT_COMM, DAT_CSP_FIELD_ALL, DAT_CSP_HANDLE, DAT_CSP_PARAM, DAT_CSP_PARAM_MASK,
 };
-use crate::device::{Device, ListenHandler};
+use crate::device::{ConnectionRequest, Device, ListenHandler};
 use crate::error::{Error, Kind, Result, Subtype};
 
 /// A common service point: connection requests arrive at it until it is freed.
@@ -47,6 +47,10 @@ impl<D: Device> Child for Csp<D> {
 
 impl<D: Device> ListenHandler<D> for Csp<D> {
     fn request(&self, request: D::ConnRequest) {
+        // Its communication domain is that of streams. A request that is dropped is refused.
+        if request.is_for_datagrams() {
+            return;
+        }
         let (evd, sp) = (&self.evd, self.handle());
         let arrival = Arrival::new(&self.base.ia, evd, sp, self.conn_qual, request, None);
         let Some(arrival) = arrival else {
@@ -62,6 +66,9 @@ impl<D: Device> ListenHandler<D> for Csp<D> {
 
 impl<D: Device> ServicePoint<D> for Csp<D> {
     fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest> {
+        if request.is_for_datagrams() {
+            return Err(request);
+        }
         self.request(request);
         Ok(())
     }

@@ -110,6 +110,10 @@ impl<D: Device> Rsp<D> {
         evd: DAT_EVD_HANDLE,
     ) -> Result<Arc<Self>> {
         if let Some(ep) = &ep {
+            // It could not accept the one request that arrives.
+            if ep.is_for_datagrams() {
+                return Err(Error::handle(Subtype::HandleEp));
+            }
             ep.change_state(ia, DAT_EP_STATE_UNCONNECTED, DAT_EP_STATE_RESERVED)?;
         }
         let upcall = Upcall::new();
