@@ -142,7 +142,7 @@ impl Client {
     ///
     /// If there is no server, or it refuses.
     pub fn connect(ia: &Rc<Ia>, options: &Options, plan: &Plan, host: &str) -> Result<Client> {
-        let address = Address::resolve(host)?;
+        let address = Address::resolve(host, ia)?;
         let hello = hello(options, plan);
         let mut side = Side::new(ia, &hello, options.wait == Some(Wait::Both))?;
         side.expect_note()?;

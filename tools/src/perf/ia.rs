@@ -171,6 +171,13 @@ pub fn event_name(number: DAT_EVENT_NUMBER) -> String {
     }
 }
 
+/// The first address of the family that the IA itself has, to which all devices connect; otherwise the first one.
+fn of_family(found: impl Iterator<Item = SocketAddr>, ipv6: bool) -> Option<SocketAddr> {
+    let all: Vec<SocketAddr> = found.collect();
+    let same = all.iter().find(|address| address.is_ipv6() == ipv6);
+    same.or(all.first()).copied()
+}
+
 /// A socket address as DAT takes it.
 #[repr(C)]
 pub union Address {
@@ -180,26 +187,29 @@ pub union Address {
 }
 
 impl Address {
-    /// The address of a host.
+    /// The address of a host that an IA connects to.
     ///
     /// # Errors
     ///
     /// If the name is not known.
-    pub fn resolve(host: &str) -> Result<Address> {
-        let mut found = match (host, 0).to_socket_addrs() {
-            Ok(found) => found,
-            Err(why) => return error(format!("{host}: {why}")),
-        };
-        match found.next() {
-            Some(address) => Ok(address.into()),
-            None => error(format!("{host}: no address")),
+    pub fn resolve(host: &str, ia: &Ia) -> Result<Address> {
+        Address::find(host, ia.address().is_some_and(|own| own.contains(':')))
+    }
+
+    fn find(host: &str, ipv6: bool) -> Result<Address> {
+        match (host, 0).to_socket_addrs() {
+            Ok(found) => match of_family(found, ipv6) {
+                Some(address) => Ok(address.into()),
+                None => error(format!("{host}: no address")),
+            },
+            Err(why) => error(format!("{host}: {why}")),
         }
     }
 
     /// The address of an IA.
     pub fn of(ia: &Ia) -> Result<Address> {
         match ia.address() {
-            Some(text) => Address::resolve(&text),
+            Some(text) => Address::resolve(&text, ia),
             None => error("this IA has no address"),
         }
     }
@@ -226,5 +236,21 @@ impl From<SocketAddr> for Address {
             }
         }
         to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_reached_by_the_family_of_the_ia() {
+        let addresses = ["[2001:db8::1]:0", "192.0.2.1:0", "[2001:db8::2]:0"];
+        let all = addresses.map(|address| address.parse::<SocketAddr>().unwrap());
+        let chosen = |found: &[SocketAddr], ipv6| of_family(found.iter().copied(), ipv6);
+        assert_eq!(chosen(&all, true), Some(all[0]));
+        assert_eq!(chosen(&all, false), Some(all[1]));
+        assert_eq!(chosen(&all[..1], false), Some(all[0]));
+        assert_eq!(chosen(&[], false), None);
     }
 }
