@@ -340,6 +340,14 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether the libraries read that file.
+///
+/// # Errors
+/// Why they do not.
+pub fn check_file(path: &Path) -> io::Result<()> {
+    open(path).map(drop)
+}
+
 /// Refuses everything but regular files and `/dev/null`, which users name to have no entries.
 fn check_kind(metadata: &fs::Metadata) -> io::Result<()> {
     let kind = metadata.file_type();

@@ -252,6 +252,26 @@ fn what_the_machine_is_like() {
     assert_eq!(text.matches("\nDAT ").count(), 2);
 }
 
+/// The libraries do not read such a file, nor wait for somebody who writes to it.
+#[test]
+fn a_configuration_that_is_no_file() {
+    let config = Config::new("pipe", "");
+    fs::remove_file(&config.0).unwrap();
+    let made = Command::new("mkfifo").arg(&config.0).status().unwrap();
+    assert!(made.success());
+    let output = dat_info(&["--check"], Some(&config));
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.starts_with("dat.conf"));
+    let expected = format!(
+        "{} (DAT_OVERRIDE): it is a FIFO, not a regular file",
+        config.name()
+    );
+    assert!(
+        line.unwrap().ends_with(&format!("  bad    {expected}")),
+        "{text}"
+    );
+}
+
 /// Lists, as JSON, an IA of a provider library for DAT 2.0 that begins so.
 fn json_of_provider(name: &str, init: &str) -> (serde_json::Value, String) {
     let directory = std::env::temp_dir().join(format!("dat-info-{}-{name}", std::process::id()));

@@ -331,15 +331,16 @@ fn devices(class: &Path) -> Vec<Finding> {
 fn configuration() -> Vec<Finding> {
     if let Some(path) = env::var_os(config::OVERRIDE) {
         let text = format!("{} ({})", path.to_string_lossy(), config::OVERRIDE);
-        return vec![match fs::File::open(&path) {
-            Ok(_) => Finding::new("dat.conf", Level::Ok, text),
+        return vec![match config::check_file(Path::new(&path)) {
+            Ok(()) => Finding::new("dat.conf", Level::Ok, text),
             Err(error) => Finding::new("dat.conf", Level::Bad, format!("{text}: {error}")),
         }];
     }
     let mut all = Vec::new();
     for (version, name) in [(Version::V1, "1.2"), (Version::V2, "2.0")] {
         let files = config::default_files(version);
-        let text = match files.iter().find(|file| fs::File::open(file).is_ok()) {
+        let is_read = |file: &&&str| config::check_file(Path::new(file)).is_ok();
+        let text = match files.iter().find(is_read) {
             Some(file) => format!("DAT {name}: {file}"),
             None => format!("DAT {name}: none, the built-in entries hold"),
         };
