@@ -227,3 +227,54 @@ fn a_name_that_is_taken() {
     end.event();
     drop(other);
 }
+
+/// Connects to the local socket of a port until there is no room for another connection.
+fn fill_queue(port: u64) {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let name = format!("libdat/{port}@127.0.0.1");
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    loop {
+        let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(unix, stream, flags, None).unwrap();
+        match rustix::net::connect(&socket, &name) {
+            // It stays in the queue.
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Whether a connection to a server goes through shared memory that has no room for one at the moment.
+fn shares_with_a_busy_server() -> bool {
+    let device = Soft::open("127.0.0.1").unwrap();
+    let server = Server::start("127.0.0.1", |_| ());
+    let pid = server.process.child.id() as i32;
+    let signal = move |signal| {
+        // SAFETY: a process of ours that was not waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    };
+    signal(libc::SIGSTOP);
+    fill_queue(server.qual);
+    let goes_on = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        signal(libc::SIGCONT);
+    });
+    let before = shared_memories();
+    let end = server.connect(&device);
+    let shares = shared_memories() > before;
+    goes_on.join().unwrap();
+    server.process.end();
+    end.event();
+    end.qp.destroy();
+    shares
+}
+
+/// Many connect at once, more than the kernel keeps until they are accepted.
+#[test]
+fn a_queue_that_is_full_for_a_moment() {
+    let _alone = alone();
+    // A machine that is busy itself may take longer than an attempt waits.
+    assert!((0..5).any(|_| shares_with_a_busy_server()));
+}

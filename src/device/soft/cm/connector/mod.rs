@@ -27,7 +27,7 @@ use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
 use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::socket;
-use crate::device::soft::transport::shm::{Purpose, SharedSegment};
+use crate::device::soft::transport::shm::{BUSY, Purpose, SharedSegment};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
 
@@ -356,6 +356,13 @@ impl Connector {
             return Progress::Failed(event, failure);
         }
         state.candidates = all_candidates(self.qual, self.transports);
+        let pause = state.retry_pause;
+        state.retry_pause *= 2;
+        self.try_after(pause, state)
+    }
+
+    /// Tries the next candidate after a pause.
+    fn try_after(self: &Arc<Self>, pause: Duration, state: &mut State) -> Progress {
         state.stage = Stage::NextCandidate;
         let connector = Arc::downgrade(self);
         let resume = move |up: &mut Upcalls| {
@@ -363,8 +370,7 @@ impl Connector {
                 connector.advance(up);
             }
         };
-        state.retry_timer = Some(self.device.engine.timer(state.retry_pause, resume));
-        state.retry_pause *= 2;
+        state.retry_timer = Some(self.device.engine.timer(pause, resume));
         Progress::Wait
     }
 
@@ -417,6 +423,12 @@ impl Connector {
                     Progress::Wait
                 }
                 Ok(None) => self.shm_failed(state, None),
+                // It listens, and accepts as fast as it can.
+                Err(BUSY) => {
+                    state.candidates.push(current);
+                    let pause = state.handshake.wait_for_room();
+                    self.try_after(pause, state)
+                }
                 Err(why) => self.shm_failed(state, Some(why)),
             };
         }

@@ -20,6 +20,9 @@ use crate::kernel::Instant;
 /// and sends nothing delays the attempt over TCP by no more than that.
 const SHM_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The first and the longest pause of an attempt before it asks a process again whose local socket had no room.
+const BUSY_PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(64));
+
 /// Why there is no shared memory with a process that does not answer in time.
 const NO_ANSWER: ShmRefusal =
     ShmRefusal::new("the process that holds the name of the port does not answer");
@@ -33,6 +36,8 @@ pub(super) struct ShmHandshake {
     limit: Duration,
     /// When that time is over; `None` before the first handshake.
     deadline: Option<Instant>,
+    /// The next pause because a process has no room for a connection.
+    busy_pause: Duration,
     /// Fires at the deadline; `None` while there is no handshake.
     timer: Option<Timer>,
     /// The handshake that is under way.
@@ -47,6 +52,7 @@ impl ShmHandshake {
         ShmHandshake {
             limit: most.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
             deadline: None,
+            busy_pause: BUSY_PAUSES.0,
             timer: None,
             active: None,
         }
@@ -55,6 +61,20 @@ impl ShmHandshake {
     /// Whether a handshake is under way.
     pub fn is_active(&self) -> bool {
         self.active.is_some()
+    }
+
+    /// How long is left; all of it when a process is found for the first time.
+    fn left(&mut self) -> Duration {
+        let now = Instant::now();
+        let deadline = *self.deadline.get_or_insert(now + self.limit);
+        deadline.saturating_duration_since(now)
+    }
+
+    /// How long to wait for a process that has no room for a connection.
+    pub fn wait_for_room(&mut self) -> Duration {
+        let pause = self.busy_pause;
+        self.busy_pause = (pause * 2).min(BUSY_PAUSES.1);
+        pause.min(self.left())
     }
 
     fn is_late(&self) -> bool {
@@ -79,7 +99,10 @@ impl Connector {
 
     /// Whether a process holds the name of a port at the peer's address.
     pub(super) fn has_local_socket(&self, port: u16) -> bool {
-        matches!(shm::connect(self.target(port)), Ok(Some(_)))
+        matches!(
+            shm::connect(self.target(port)),
+            Ok(Some(_)) | Err(shm::BUSY)
+        )
     }
 
     /// Begins the handshake with the process that holds the name of a port, for an end with the port
@@ -106,17 +129,13 @@ impl Connector {
         let active = ActiveHandshake::send(&fd, &ends, self.purpose, params.shares_memory())?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
         let watch = watch.map_err(|_| UNWATCHED)?;
-        let now = Instant::now();
-        let limit = handshake.limit;
-        let deadline = *handshake.deadline.get_or_insert(now + limit);
         let connector = Arc::downgrade(self);
         let resume = move |up: &mut Upcalls| {
             if let Some(connector) = connector.upgrade() {
                 connector.resume(up);
             }
         };
-        let left = deadline.saturating_duration_since(now);
-        handshake.timer = Some(self.device.engine.timer(left, resume));
+        handshake.timer = Some(self.device.engine.timer(handshake.left(), resume));
         handshake.active = Some(active);
         Ok(Some(watch))
     }

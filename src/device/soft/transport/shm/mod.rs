@@ -122,5 +122,5 @@ pub(crate) use self::ready_bitmap_file::take as take_bitmap;
 #[cfg(test)]
 pub(crate) use self::segment::layout as segment_layout;
 pub(crate) use self::segment::{EndPhase, NO_CELL, SharedSegment};
-pub(crate) use self::socket::{connect, is_same_user, listen, send_now};
+pub(crate) use self::socket::{BUSY, connect, is_same_user, listen, send_now};
 pub(crate) use self::yama::permit_peers;

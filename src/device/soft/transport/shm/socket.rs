@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
 use crate::descriptor::{self, OwnedFd};
-use crate::device::netif;
+use crate::device::{KERNEL_BACKLOG, netif};
 use crate::sync::relax;
 
 /// The socket name of a port on one address, or on all addresses if `None`.
@@ -45,15 +45,19 @@ pub(crate) fn send_now(mut send: impl FnMut() -> Result<usize, Errno>) -> Result
 pub(crate) fn listen(address: Option<SocketAddr>, port: u16) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     kernel::net::bind(&socket, &abstract_name(address, port)?)?;
-    kernel::net::listen(&socket, 1024)?;
+    kernel::net::listen(&socket, KERNEL_BACKLOG)?;
     Ok(socket)
 }
+
+/// More connections wait to be accepted than the kernel keeps.
+pub(crate) const BUSY: ShmRefusal =
+    ShmRefusal::new("the local socket of the peer has no room for another connection");
 
 /// A socket that is connected to the process that listens on the port. `None` if no process
 /// listens there.
 ///
 /// # Errors
-/// The process that listens is one of another user, or the connection fails.
+/// The process that listens is one of another user, or the connection fails; [`BUSY`] may be over in a moment.
 pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal> {
     let mut refused = None;
     for address in [Some(target), None] {
@@ -68,6 +72,7 @@ pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal>
                 ));
             }
             Err(Errno::CONNREFUSED) => {}
+            Err(Errno::AGAIN) => refused = Some(BUSY),
             Err(error) => {
                 refused = Some(ShmRefusal::of(
                     "the local socket of the peer accepts no connection",
