@@ -99,6 +99,38 @@ static void lose_completions(DAT_COUNT count)
 	}
 }
 
+/* An EVD may be longer than asked for; nothing is lost up to the length that dat_evd_query gives, and the order is
+ * kept, wherever in its memory the queue begins. */
+static void overflow__none_up_to_the_length(void)
+{
+	static const DAT_COUNT asked[] = { 1, 4, 5, 7, 64, 100 };
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.max_request_dtos = 1000;
+	for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+		DAT_COUNT length;
+
+		rigs_up();
+		p.a.request_evd = make_evd(p.a.ia, asked[i], DAT_EVD_DTO_FLAG);
+		length = length_of(p.a.request_evd);
+		REQUIRE(length >= asked[i]);
+		p.ep_a = make_ep(&p.a, &attr);
+		p.ep_b = make_ep(&p.b, NULL);
+		connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+		for (DAT_COUNT round = 0; round < 3 && length < attr.max_request_dtos; round++) {
+			for (DAT_COUNT j = 0; j < length; j++)
+				OK(a_writes(0, 0, 1, (DAT_UINT64)j, DAT_COMPLETION_DEFAULT_FLAG));
+			for (DAT_COUNT j = 0; j < length; j++)
+				EXPECT_DTO(p.a.request_evd, (DAT_UINT64)j, DAT_DTO_SUCCESS);
+			/* The next round begins at another place. */
+			OK(a_writes(0, 0, 1, 7, DAT_COMPLETION_DEFAULT_FLAG));
+			EXPECT_DTO(p.a.request_evd, 7, DAT_DTO_SUCCESS);
+		}
+		EXPECT_NOTHING(p.a.async_evd);
+		down();
+	}
+}
+
 /* That no thread may wait keeps no event away. */
 static void overflow__of_an_unwaitable_evd(void)
 {
@@ -374,6 +406,7 @@ static const struct tap_test tests[] = {
 	T(async, overflow_of_an_evd_that_was_given),
 	T(order, successes_before_the_end_of_the_connection),
 	T(order, concurrent_consumers),
+	T(overflow, none_up_to_the_length),
 	T(overflow, of_an_unwaitable_evd),
 	TAP_END,
 };

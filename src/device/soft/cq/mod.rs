@@ -22,8 +22,10 @@ pub(super) const MAX_CQE: u32 = 1 << 20;
 struct Queue {
     /// The completions.
     entries: CompletionRing,
-    /// Number of completions that the consumer has asked for room for.
+    /// Number of completions for which there is room now: what the consumer has asked for, or `longest`.
     capacity: usize,
+    /// Number of completions for which there is room in the end.
+    longest: usize,
     /// Whether the next completion that notifies calls the handler.
     armed: bool,
 }
@@ -47,10 +49,11 @@ impl Cq {
         handler: Arc<dyn CqHandler>,
         count: Arc<AtomicU32>,
     ) -> Result<Arc<Cq>, DeviceError> {
-        let queue = match CompletionRing::new(0) {
+        let queue = match CompletionRing::new(0, 0) {
             Ok(entries) => Queue {
                 entries,
                 capacity: 0,
+                longest: 0,
                 armed: false,
             },
             Err(error) => {
@@ -104,6 +107,7 @@ impl Cq {
                 entries,
                 capacity,
                 armed,
+                ..
             } = &mut *queue;
             if !*armed && entries.push(&self.numbers, completion, *capacity) {
                 return up;
@@ -147,7 +151,9 @@ impl Cq {
         let Queue {
             entries, capacity, ..
         } = &mut *queue;
-        if !entries.push(&self.numbers, completion, *capacity) {
+        let is_queued = entries.push(&self.numbers, completion, *capacity)
+            || self.push_beyond(&mut queue, &black_box(completion));
+        if !is_queued {
             drop(queue);
             up.overflow(me);
             return;
@@ -157,6 +163,18 @@ impl Cq {
             drop(queue);
             up.notify(me);
         }
+    }
+
+    /// [`CompletionRing::push`] where there are as many as the consumer has asked for; false if there is no room.
+    #[cold]
+    #[inline(never)]
+    fn push_beyond(&self, queue: &mut Queue, completion: &Completion) -> bool {
+        if queue.capacity < queue.longest {
+            queue.entries.widen(&self.numbers);
+            queue.capacity = queue.longest;
+        }
+        let room = queue.capacity;
+        queue.entries.push(&self.numbers, *completion, room)
     }
 
     /// Takes the oldest completion.
@@ -248,7 +266,7 @@ impl CompletionQueue for Cq {
     }
 
     fn capacity(&self) -> u32 {
-        self.queue.lock().capacity as u32
+        self.queue.lock().longest as u32
     }
 
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
@@ -257,10 +275,17 @@ impl CompletionQueue for Cq {
         if entries > MAX_CQE || capacity < self.numbers.len() {
             return Err(DeviceError::Limit);
         }
-        queue.entries.resize(&self.numbers, capacity)?;
-        queue.capacity = capacity;
+        let longest = longest(capacity);
+        queue.entries.resize(&self.numbers, capacity, longest)?;
+        (queue.capacity, queue.longest) = (capacity, longest);
         Ok(())
     }
+}
+
+/// How many completions a queue of that length has room for in the end.
+fn longest(capacity: usize) -> usize {
+    let rounded = (capacity + 1).next_power_of_two() - 1;
+    rounded.min(MAX_CQE as usize)
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! The completions of a queue: a ring whose memory is reserved when its capacity is set.
+//!
+//! The queues of adapters have room for one less than a power of two completions, whatever was asked for, and there
+//! are programs that need more than they ask for and have never seen an overflow. So has this one, but begins to use
+//! all its memory only when it is needed: less memory stays in the caches of a processor.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,19 +44,19 @@ impl Numbers {
 pub(crate) struct CompletionRing {
     /// The completions by the lower bits of their numbers. The length is a power of two, at least 1.
     slots: Vec<MaybeUninit<Completion>>,
-    /// One less than that.
+    /// One less than the slots in use, which are all or the first half.
     mask: usize,
     /// The number at which the next push looks how many completions were removed: those before it have room.
     stop: usize,
 }
 
 impl CompletionRing {
-    /// Empty, with room for so many.
+    /// Empty, with room for so many at first, and for `longest` in the end, at most twice as many.
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
-    pub fn new(capacity: usize) -> Result<Self, DeviceError> {
-        let room = capacity.next_power_of_two();
+    pub fn new(capacity: usize, longest: usize) -> Result<Self, DeviceError> {
+        let room = longest.next_power_of_two();
         let mut slots = Vec::new();
         slots
             .try_reserve_exact(room)
@@ -61,9 +65,21 @@ impl CompletionRing {
         unsafe { slots.set_len(room) };
         Ok(CompletionRing {
             slots,
-            mask: room - 1,
+            mask: capacity.next_power_of_two() - 1,
             stop: 0,
         })
+    }
+
+    /// Uses all slots from now on.
+    #[cold]
+    pub fn widen(&mut self, numbers: &Numbers) {
+        let mask = self.slots.len() - 1;
+        let head = numbers.head.load(Ordering::Relaxed);
+        for number in (0..numbers.len()).map(|n| head.wrapping_add(n)) {
+            // No completion is in the other half.
+            self.slots[number & mask] = self.slots[number & self.mask];
+        }
+        self.mask = mask;
     }
 
     /// The slot of a number.
@@ -148,14 +164,19 @@ impl CompletionRing {
         numbers.head.store(first, Ordering::Relaxed);
     }
 
-    /// Sets the capacity, which is not below the length. The memory is reserved all at once, so
+    /// Sets the capacity, which is not below the length, and the longest one. The memory is reserved all at once, so
     /// that no completion is lost for want of memory; the kernel gives the pages only when they
     /// are used.
     ///
     /// # Errors
     /// [`DeviceError::Resources`]; nothing has changed then.
-    pub fn resize(&mut self, numbers: &Numbers, capacity: usize) -> Result<(), DeviceError> {
-        let mut new = CompletionRing::new(capacity)?;
+    pub fn resize(
+        &mut self,
+        numbers: &Numbers,
+        capacity: usize,
+        longest: usize,
+    ) -> Result<(), DeviceError> {
+        let mut new = CompletionRing::new(capacity, longest)?;
         let head = numbers.head.load(Ordering::Relaxed);
         for number in (0..numbers.len()).map(|n| head.wrapping_add(n)) {
             *new.slot(number) = *self.slot(number);
@@ -184,11 +205,11 @@ mod tests {
 
     #[test]
     fn in_order_through_changes_of_the_capacity() {
-        let (mut entries, numbers) = (CompletionRing::new(0).unwrap(), Numbers::default());
+        let (mut entries, numbers) = (CompletionRing::new(0, 0).unwrap(), Numbers::default());
         assert!(entries.pop(&numbers).is_none());
         let (mut pushed, mut popped) = (0, 0);
         for capacity in [3, 100, 7, 1, 40] {
-            entries.resize(&numbers, capacity).unwrap();
+            entries.resize(&numbers, capacity, capacity).unwrap();
             for round in 0..50 {
                 while entries.push(&numbers, completion(pushed), capacity) {
                     pushed += 1;
@@ -205,10 +226,36 @@ mod tests {
         assert!(!numbers.is_empty() && entries.pop(&numbers).is_some() && numbers.is_empty());
     }
 
+    /// Wherever in the ring the oldest one is when it begins to use all its memory.
+    #[test]
+    fn in_order_beyond_what_was_asked_for() {
+        for (capacity, longest) in [(1, 1), (4, 7), (5, 7), (7, 7), (8, 15), (8, 8)] {
+            for before in 0..20 {
+                let mut entries = CompletionRing::new(capacity, longest).unwrap();
+                let numbers = Numbers::default();
+                for n in 0..before {
+                    assert!(entries.push(&numbers, completion(n), capacity));
+                    assert_eq!(entries.pop(&numbers).unwrap().wr_id, n);
+                }
+                let mut fill = |entries: &mut CompletionRing, room| {
+                    let next = before + numbers.len() as u64;
+                    (next..)
+                        .take_while(|n| entries.push(&numbers, completion(*n), room))
+                        .count()
+                };
+                assert_eq!(fill(&mut entries, capacity), capacity);
+                entries.widen(&numbers);
+                assert_eq!(fill(&mut entries, longest), longest - capacity);
+                let left = std::iter::from_fn(|| Some(entries.pop(&numbers)?.wr_id));
+                assert!(left.eq(before..before + longest as u64));
+            }
+        }
+    }
+
     /// While some are removed, a poll without the lock finds those that stay.
     #[test]
     fn what_stays_is_there_all_the_time() {
-        let (mut entries, numbers) = (CompletionRing::new(4).unwrap(), Numbers::default());
+        let (mut entries, numbers) = (CompletionRing::new(4, 4).unwrap(), Numbers::default());
         for kept in 1..=3 {
             assert!((0..3).all(|n| entries.push(&numbers, completion(n), 4)));
             entries.retain(&numbers, |c| {
@@ -224,7 +271,7 @@ mod tests {
     #[test]
     fn room_after_retain() {
         for kept in 0..=3 {
-            let (mut entries, numbers) = (CompletionRing::new(4).unwrap(), Numbers::default());
+            let (mut entries, numbers) = (CompletionRing::new(4, 4).unwrap(), Numbers::default());
             assert!((0..3).all(|n| entries.push(&numbers, completion(n), 4)));
             entries.retain(&numbers, |c| c.wr_id >= 3 - kept);
             let more = (3..).take_while(|&n| entries.push(&numbers, completion(n), 4));
@@ -236,7 +283,7 @@ mod tests {
 
     #[test]
     fn retain_removes_those_of_one_context() {
-        let (mut entries, numbers) = (CompletionRing::new(10).unwrap(), Numbers::default());
+        let (mut entries, numbers) = (CompletionRing::new(10, 10).unwrap(), Numbers::default());
         assert!((0..9).all(|n| entries.push(&numbers, completion(n), 10)));
         entries.retain(&numbers, |c| c.context == 1);
         let left = std::iter::from_fn(|| Some(entries.pop(&numbers)?.wr_id));
