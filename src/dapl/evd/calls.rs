@@ -310,8 +310,9 @@ impl<D: Device> Evd<D> {
                 e => device_error(e, Subtype::ResourceTevd),
             })?;
         }
-        // The device may have made room for more than that.
+        // The device may have made room for more than that, which is used if there is memory for it.
         let held = self.cq.as_ref().map_or(qlen, |cq| cq.capacity()) as usize;
+        let _ = state.queue.try_reserve_exact(held.saturating_sub(queued));
         state.qlen = held.min(state.queue.capacity());
         Ok(())
     }

@@ -237,7 +237,7 @@ mod tests {
                     assert!(entries.push(&numbers, completion(n), capacity));
                     assert_eq!(entries.pop(&numbers).unwrap().wr_id, n);
                 }
-                let mut fill = |entries: &mut CompletionRing, room| {
+                let fill = |entries: &mut CompletionRing, room| {
                     let next = before + numbers.len() as u64;
                     (next..)
                         .take_while(|n| entries.push(&numbers, completion(*n), room))
