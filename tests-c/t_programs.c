@@ -355,6 +355,7 @@ static void attribute__not_set(void)
 
 	rig_up(&rig);
 	attr = ep_attr(&rig);
+	attr.service_type = (DAT_SERVICE_TYPE)0;
 	attr.qos = (DAT_QOS)0x5a5a;
 	attr.max_rdma_read_iov = 0x5a5a5a5a;
 	attr.max_rdma_write_iov = -0x5a5a5a5a;
@@ -362,6 +363,7 @@ static void attribute__not_set(void)
 	attr.request_completion_flags = (DAT_COMPLETION_FLAGS)0x20;
 	attr.recv_completion_flags = FENCE;
 	got = made_with(&rig, attr);
+	CHECK_EQ(got.service_type, DAT_SERVICE_TYPE_RC);
 	CHECK_EQ(got.qos, DAT_QOS_BEST_EFFORT);
 	CHECK_EQ(got.max_rdma_read_iov, rig.attr.max_iov_segments_per_rdma_read);
 	CHECK_EQ(got.max_rdma_write_iov, 0);

@@ -135,6 +135,9 @@ impl EpAttr {
         self.max_rdma_read_iov = segments(self.max_rdma_read_iov, device.max_read_sge);
         self.max_rdma_write_iov = segments(self.max_rdma_write_iov, device.max_sge);
         self.qos = DAT_QOS_BEST_EFFORT;
+        if !self.is_for_datagrams() {
+            self.service_type = DAT_SERVICE_TYPE_RC;
+        }
         self.srq_soft_hw = self.srq_soft_hw.max(DAT_WATERMARK_INFINITE);
         self.request_completion_flags &= REQUEST_ATTR_FLAGS;
         self.recv_completion_flags &= RECV_ATTR_FLAGS | DAT_COMPLETION_SUPPRESS_FLAG;
