@@ -320,6 +320,8 @@ fn completion_queues_have_an_end() {
     let device = Soft::open("127.0.0.1").unwrap();
     let calls = Calls::new(&device);
     let cq = device.create_cq(2, calls.clone()).unwrap();
+    let room = u64::from(cq.capacity());
+    assert!(room >= 2);
     assert!(device.create_cq(u32::MAX, calls.clone()).is_err());
     let (tx, events) = channel();
     let pd = device.alloc_pd().unwrap();
@@ -340,7 +342,7 @@ fn completion_queues_have_an_end() {
             flags,
         })
     };
-    (0..3).for_each(|i| recv(i).unwrap());
+    (0..=room).for_each(|i| recv(i).unwrap());
     // An attempt that is given up flushes.
     let (server, qual) = Server::any(&device);
     let to = "127.0.0.1:0".parse().unwrap();
@@ -352,8 +354,8 @@ fn completion_queues_have_an_end() {
     assert_eq!(cq.resize(1), Err(DeviceError::Limit));
     cq.resize(50_000).unwrap();
     recv(7).unwrap();
-    let ids: Vec<u64> = std::iter::from_fn(|| cq.poll()).map(|c| c.wr_id).collect();
-    assert_eq!(ids, [0, 1, 7]);
+    let ids = std::iter::from_fn(|| cq.poll()).map(|c| c.wr_id);
+    assert!(ids.eq((0..room).chain([7])));
     let send = SendWr {
         wr_id: 1,
         op: SendOp::Send,
