@@ -98,6 +98,8 @@ static void leftover__in_the_message(void)
 		OK(a_sends(0, sizes[i], 2, DAT_COMPLETION_DEFAULT_FLAG));
 		EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
 		both_broken();
+		free_mem(&ma);
+		free_mem(&mb);
 		down();
 	}
 }

@@ -127,6 +127,8 @@ static void overflow__none_up_to_the_length(void)
 			EXPECT_DTO(p.a.request_evd, 7, DAT_DTO_SUCCESS);
 		}
 		EXPECT_NOTHING(p.a.async_evd);
+		free_mem(&ma);
+		free_mem(&mb);
 		down();
 	}
 }
