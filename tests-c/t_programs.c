@@ -436,6 +436,7 @@ static void sends_and_writes_from(DAT_MEM_PRIV_FLAGS privileges)
 	DAT_RMR_TRIPLET remote;
 
 	up();
+	free_mem(&ma);
 	ma = make_mem(&p.a, 4096, privileges);
 	fill(ma.at, 4096, 4);
 	OK(b_receives(0, 4096, 1));
@@ -453,6 +454,8 @@ static void sends_and_writes_from(DAT_MEM_PRIV_FLAGS privileges)
 	OK(send_nothing(p.ep_a, 5, DEFAULT));
 	EXPECT_DTO(p.b.recv_evd, 4, DAT_DTO_SUCCESS);
 	CHECK(filled(mb.at + 4096, 4096, 4));
+	free_mem(&ma);
+	free_mem(&mb);
 	down();
 }
 
