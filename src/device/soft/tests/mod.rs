@@ -516,8 +516,13 @@ pub(in crate::device::soft) fn alone_in(
 }
 
 /// Waits until something is so.
-fn until(mut what: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+fn until(what: impl FnMut() -> bool) {
+    until_within(PATIENCE, what);
+}
+
+/// The same, for so long at most.
+fn until_within(limit: Duration, mut what: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
     while !what() {
         assert!(Instant::now() < end, "the condition never held");
         std::thread::sleep(Duration::from_micros(100));
