@@ -159,6 +159,18 @@ static DAT_CSP_HANDLE make_csp(DAT_CONN_QUAL *port)
 	return csp;
 }
 
+/* Asked where datagrams are received, the service point of db with this qualifier refuses, and db has no event. */
+static void is_refused(DAT_CONN_QUAL qual)
+{
+	struct outcome outcome;
+
+	OK(ask(da.ep, qual, "", SOON));
+	outcome = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
+				 DAT_IB_UD_CONNECT_ERROR);
+	give_back(&outcome);
+	EXPECT_NOTHING(db.rig.cr_evd);
+}
+
 /* Endpoints that the provider makes, and those that are reserved, are for connections, and so are streams. */
 static void exchange__with_other_service_points(void)
 {
@@ -167,33 +179,21 @@ static void exchange__with_other_service_points(void)
 	DAT_CSP_HANDLE csp;
 	DAT_RSP_HANDLE rsp;
 	DAT_CONN_QUAL qual;
-	struct outcome outcome;
 
 	datagrams_up();
 	OK(dat_psp_create_any(db.rig.ia, &qual, db.rig.cr_evd, DAT_PSP_PROVIDER_FLAG, &other));
-	OK(ask(da.ep, qual, "", SOON));
-	outcome = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
-				 DAT_IB_UD_CONNECT_ERROR);
-	give_back(&outcome);
+	is_refused(qual);
 	OK(dat_psp_free(other));
 	reserved = make_ep(&db.rig, NULL);
 	qual = free_qualifier(&db.rig);
 	OK(dat_rsp_create(db.rig.ia, qual, reserved, db.rig.cr_evd, &rsp));
-	OK(ask(da.ep, qual, "", SOON));
-	outcome = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
-				 DAT_IB_UD_CONNECT_ERROR);
-	give_back(&outcome);
-	EXPECT_NOTHING(db.rig.cr_evd);
+	is_refused(qual);
 	OK(dat_rsp_free(rsp));
 	CHECK_CODE(dat_rsp_create(db.rig.ia, qual, db.ep, db.rig.cr_evd, &rsp), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_EP);
 	CHECK_EQ(ep_state(db.ep), DAT_EP_STATE_UNCONNECTED);
 	csp = make_csp(&qual);
-	OK(ask(da.ep, qual, "", SOON));
-	outcome = EXPECT_OUTCOME(da.rig.connect_evd, DAT_IB_UD_CONNECTION_ERROR_EVENT,
-				 DAT_IB_UD_CONNECT_ERROR);
-	give_back(&outcome);
-	EXPECT_NOTHING(db.rig.cr_evd);
+	is_refused(qual);
 	OK(dat_csp_free(csp));
 	datagrams_down();
 }

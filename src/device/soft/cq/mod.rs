@@ -22,10 +22,8 @@ pub(super) const MAX_CQE: u32 = 1 << 20;
 struct Queue {
     /// The completions.
     entries: CompletionRing,
-    /// Number of completions for which there is room now: what the consumer has asked for, or `longest`.
+    /// Number of completions for which there is room now: what the consumer has asked for, or the [`longest`].
     capacity: usize,
-    /// Number of completions for which there is room in the end.
-    longest: usize,
     /// Whether the next completion that notifies calls the handler.
     armed: bool,
 }
@@ -53,7 +51,6 @@ impl Cq {
             Ok(entries) => Queue {
                 entries,
                 capacity: 0,
-                longest: 0,
                 armed: false,
             },
             Err(error) => {
@@ -169,11 +166,11 @@ impl Cq {
     #[cold]
     #[inline(never)]
     fn push_beyond(&self, queue: &mut Queue, completion: &Completion) -> bool {
-        if queue.capacity < queue.longest {
+        let room = longest(queue.capacity);
+        if queue.capacity < room {
             queue.entries.widen(&self.numbers);
-            queue.capacity = queue.longest;
+            queue.capacity = room;
         }
-        let room = queue.capacity;
         queue.entries.push(&self.numbers, *completion, room)
     }
 
@@ -266,7 +263,7 @@ impl CompletionQueue for Cq {
     }
 
     fn capacity(&self) -> u32 {
-        self.queue.lock().longest as u32
+        longest(self.queue.lock().capacity) as u32
     }
 
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
@@ -275,14 +272,15 @@ impl CompletionQueue for Cq {
         if entries > MAX_CQE || capacity < self.numbers.len() {
             return Err(DeviceError::Limit);
         }
-        let longest = longest(capacity);
-        queue.entries.resize(&self.numbers, capacity, longest)?;
-        (queue.capacity, queue.longest) = (capacity, longest);
+        queue
+            .entries
+            .resize(&self.numbers, capacity, longest(capacity))?;
+        queue.capacity = capacity;
         Ok(())
     }
 }
 
-/// How many completions a queue of that length has room for in the end.
+/// How many completions a queue of that length has room for in the end. It is its own longest length.
 fn longest(capacity: usize) -> usize {
     let rounded = (capacity + 1).next_power_of_two() - 1;
     rounded.min(MAX_CQE as usize)
