@@ -17,9 +17,10 @@
 //! that leave a handler by `longjmp(3)`. This is written in assembly for x86-64; elsewhere a
 //! cancellation of a thread that waits stays pending.
 //!
-//! A cancellation of a thread that sleeps comes by a signal, and the thread may be awake by then. glibc
-//! before 2.41 acts on the signal in any point of cancellation, even with cancellation disabled. So after
-//! a sleep that signal is blocked where there may be such points ([`Late`]).
+//! A cancellation of a thread that sleeps comes by a signal, and the thread may be awake by then. glibc before
+//! 2.41 acts on the signal in any point of cancellation, even with cancellation disabled, and a point of
+//! cancellation waits for the signal, so that it must not be blocked. The sleep ends with such a point, where
+//! the unwinding is still stopped: after that no signal is on its way, and with cancellation disabled none is sent.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
@@ -49,8 +50,6 @@ pub(crate) fn drop_reference<T>(reference: Arc<T>) {
 
 /// Cancellation is disabled in this thread until the drop.
 pub(crate) struct Disabled {
-    /// The block of the signal, if that may come late.
-    late: Option<Late>,
     /// The state before.
     before: c_int,
 }
@@ -58,30 +57,19 @@ pub(crate) struct Disabled {
 impl Disabled {
     /// Disables cancellation.
     pub fn begin() -> Disabled {
-        let mut disabled = Disabled::but_for_late();
-        if SLEPT.get() {
-            disabled.late = Some(Late::begin(disabled.before == DISABLE));
-        }
-        disabled
-    }
-
-    /// [`Disabled::begin`] for what has no point of cancellation.
-    fn but_for_late() -> Disabled {
         let mut before = DISABLE;
         // Miri has threads that cannot be cancelled.
-        if cfg!(miri) {
-            return Disabled { late: None, before };
+        if !cfg!(miri) {
+            // SAFETY: a place for the state.
+            unsafe { pthread_setcancelstate(DISABLE, &mut before) };
         }
-        // SAFETY: a place for the state.
-        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
-        Disabled { late: None, before }
+        Disabled { before }
     }
 }
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        let late = self.late.take();
-        if self.before == DISABLE && late.is_none() {
+        if self.before == DISABLE {
             return;
         }
         let mut old = 0;
@@ -90,53 +78,7 @@ impl Drop for Disabled {
         // SAFETY: places for what there was before.
         unsafe {
             pthread_setcanceltype(DEFERRED, &mut old);
-            drop(late);
             pthread_setcancelstate(self.before, &mut old);
-        }
-    }
-}
-
-/// The signal by which the C library cancels a thread that sleeps is blocked in this thread until the drop.
-struct Late {
-    /// The signals that were blocked before.
-    before: u64,
-}
-
-impl Late {
-    /// The signal.
-    const SIGCANCEL: u64 = 1 << (32 - 1);
-
-    /// Blocks the signal. It is expected as long as the thread is `inside` the call that has slept, and in the
-    /// next call: later than that it comes only if the thread that sends it had no processor all the time.
-    #[cold]
-    fn begin(inside: bool) -> Late {
-        SLEPT.set(inside);
-        Late {
-            before: Late::mask(libc::SIG_BLOCK, Late::SIGCANCEL),
-        }
-    }
-
-    /// Changes the mask of this thread; gives the one before. `sigprocmask(3)` leaves out the signals of the C library.
-    fn mask(how: c_int, signals: u64) -> u64 {
-        let mut before = 0u64;
-        let arguments = [
-            how as usize,
-            (&raw const signals).expose_provenance(),
-            (&raw mut before).expose_provenance(),
-            size_of::<u64>(),
-            0,
-            0,
-        ];
-        // SAFETY: two sets of signals as the kernel has them, which live during the call.
-        unsafe { system_call::make(libc::SYS_rt_sigprocmask, arguments) };
-        before
-    }
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        if self.before & Late::SIGCANCEL == 0 {
-            Late::mask(libc::SIG_UNBLOCK, Late::SIGCANCEL);
         }
     }
 }
@@ -144,13 +86,9 @@ impl Drop for Late {
 thread_local! {
     /// This thread is in a call that waits, and the program has cancellation enabled.
     static CANCELLABLE: Cell<bool> = const { Cell::new(false) };
-    /// This thread has slept where a cancellation would have been acted upon, and no call has [expected](Late)
-    /// its signal since.
-    static SLEPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A call that waits: cancellation is disabled but for [`sleep`]. What may have another point of cancellation
-/// there is [`Disabled`] once more.
+/// A call that waits: cancellation is disabled but for [`sleep`].
 pub(crate) struct Waiting(Disabled);
 
 impl Waiting {
@@ -159,9 +97,12 @@ impl Waiting {
     /// # Errors
     /// The thread was cancelled.
     pub fn begin() -> Result<Waiting, Cancelled> {
-        let waiting = Waiting(Disabled::but_for_late());
+        let waiting = Waiting(Disabled::begin());
         CANCELLABLE.set(waiting.0.before == ENABLE);
-        check()?;
+        if CANCELLABLE.get() {
+            // SAFETY: nothing is called.
+            unsafe { catching::run(None) }?;
+        }
         Ok(waiting)
     }
 }
@@ -206,18 +147,12 @@ pub(crate) unsafe fn sleep(number: c_long, arguments: [usize; 6]) -> Result<isiz
     };
     if CANCELLABLE.get() {
         // SAFETY: the caller's promise.
-        unsafe { catching::run(&mut call) }?;
+        unsafe { catching::run(Some(&mut call)) }?;
     } else {
         // SAFETY: the caller's promise.
         unsafe { call.make() };
     }
     Ok(call.result)
-}
-
-/// Acts on a cancellation that is pending, if this thread is [`Waiting`].
-fn check() -> Result<(), Cancelled> {
-    // SAFETY: any thread may ask for its number.
-    unsafe { sleep(libc::SYS_gettid, [0; 6]) }.map(|_| ())
 }
 
 /// A system call.
@@ -247,7 +182,7 @@ mod catching {
     use std::ffi::{c_int, c_void};
 
     use super::{
-        Call, Cancelled, DISABLE, ENABLE, SLEPT, pthread_setcancelstate, pthread_setcanceltype,
+        Call, Cancelled, DEFERRED, DISABLE, ENABLE, pthread_setcancelstate, pthread_setcanceltype,
     };
 
     const ASYNCHRONOUS: c_int = 1;
@@ -269,14 +204,15 @@ mod catching {
             argument: *mut c_void,
         );
         fn _pthread_cleanup_pop(buffer: *mut CleanupBuffer, execute: c_int);
+        fn msync(address: *mut c_void, length: usize, flags: c_int) -> c_int;
     }
 
     unsafe extern "C" {
         /// Calls `body(call, buffer, stack)`. Returns 0 after that, or 1 if `libdat_cancel_landed` was
         /// called with `stack`.
         fn libdat_cancel_catch(
-            body: unsafe extern "C-unwind" fn(*mut Call, *mut CleanupBuffer, *mut c_void),
-            call: *mut Call,
+            body: unsafe extern "C-unwind" fn(Option<&mut Call>, *mut CleanupBuffer, *mut c_void),
+            call: Option<&mut Call>,
         ) -> c_int;
         /// The cleanup handler.
         fn libdat_cancel_landed(stack: *mut c_void);
@@ -351,7 +287,7 @@ mod catching {
 
     /// Has nothing to be destroyed: a cancellation unwinds it.
     unsafe extern "C-unwind" fn body(
-        call: *mut Call,
+        call: Option<&mut Call>,
         buffer: *mut CleanupBuffer,
         stack: *mut c_void,
     ) {
@@ -363,20 +299,25 @@ mod catching {
             pthread_setcanceltype(ASYNCHRONOUS, &mut kind);
             // From here on a cancellation is acted upon at any instruction.
             pthread_setcancelstate(ENABLE, &mut state);
-            (*call).make();
+            if let Some(call) = call {
+                call.make();
+            }
             pthread_setcancelstate(DISABLE, &mut state);
-            pthread_setcanceltype(kind, &mut kind);
+            pthread_setcanceltype(DEFERRED, &mut state);
+            // A point of cancellation without another effect. If this thread was marked as cancelled
+            // before the state was disabled, it waits for the signal.
+            msync(std::ptr::null_mut(), 0, libc::MS_ASYNC);
+            pthread_setcanceltype(kind, &mut state);
             _pthread_cleanup_pop(buffer, 0);
         }
     }
 
-    /// Makes the call, and acts on a cancellation.
+    /// Makes the call, if there is one, and acts on a cancellation.
     ///
     /// # Safety
     /// As for the system call.
     #[inline(never)]
-    pub unsafe fn run(call: *mut Call) -> Result<(), Cancelled> {
-        SLEPT.set(true);
+    pub unsafe fn run(call: Option<&mut Call>) -> Result<(), Cancelled> {
         // SAFETY: the caller's promise.
         match unsafe { libdat_cancel_catch(body, call) } {
             0 => Ok(()),
@@ -389,13 +330,15 @@ mod catching {
 mod catching {
     use super::{Call, Cancelled};
 
-    /// Makes the call. A cancellation stays pending.
+    /// Makes the call, if there is one. A cancellation stays pending.
     ///
     /// # Safety
     /// As for the system call.
-    pub unsafe fn run(call: *mut Call) -> Result<(), Cancelled> {
-        // SAFETY: the caller's promise.
-        unsafe { (*call).make() };
+    pub unsafe fn run(call: Option<&mut Call>) -> Result<(), Cancelled> {
+        if let Some(call) = call {
+            // SAFETY: the caller's promise.
+            unsafe { call.make() };
+        }
         Ok(())
     }
 }
