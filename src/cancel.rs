@@ -204,6 +204,7 @@ mod catching {
             argument: *mut c_void,
         );
         fn _pthread_cleanup_pop(buffer: *mut CleanupBuffer, execute: c_int);
+        fn pthread_testcancel();
         fn msync(address: *mut c_void, length: usize, flags: c_int) -> c_int;
     }
 
@@ -291,23 +292,26 @@ mod catching {
         buffer: *mut CleanupBuffer,
         stack: *mut c_void,
     ) {
-        let mut kind = 0;
-        let mut state = 0;
+        let sleeps = call.is_some();
+        let (mut before, mut old) = (DEFERRED, 0);
         // SAFETY: the buffer lives until it is popped; the call is that of the caller.
         unsafe {
             _pthread_cleanup_push(buffer, libdat_cancel_landed, stack);
-            pthread_setcanceltype(ASYNCHRONOUS, &mut kind);
-            // From here on a cancellation is acted upon at any instruction.
-            pthread_setcancelstate(ENABLE, &mut state);
-            if let Some(call) = call {
-                call.make();
+            pthread_setcanceltype(if sleeps { ASYNCHRONOUS } else { DEFERRED }, &mut before);
+            // From here on a cancellation of a thread that sleeps is acted upon at any instruction.
+            pthread_setcancelstate(ENABLE, &mut old);
+            match call {
+                Some(call) => call.make(),
+                None => pthread_testcancel(),
             }
-            pthread_setcancelstate(DISABLE, &mut state);
-            pthread_setcanceltype(DEFERRED, &mut state);
-            // A point of cancellation without another effect. If this thread was marked as cancelled
-            // before the state was disabled, it waits for the signal.
-            msync(std::ptr::null_mut(), 0, libc::MS_ASYNC);
-            pthread_setcanceltype(kind, &mut state);
+            pthread_setcancelstate(DISABLE, &mut old);
+            pthread_setcanceltype(DEFERRED, &mut old);
+            if sleeps || before == ASYNCHRONOUS {
+                // A point of cancellation without another effect. If this thread was marked as
+                // cancelled with the asynchronous type, it waits for the signal.
+                msync(std::ptr::null_mut(), 0, libc::MS_ASYNC);
+            }
+            pthread_setcanceltype(before, &mut old);
             _pthread_cleanup_pop(buffer, 0);
         }
     }
