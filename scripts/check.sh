@@ -70,18 +70,73 @@ processors() {
 	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times")
 }
 
+is_wanted() {
+	case " $wanted " in *" $1 "*) ;; *) return 1 ;; esac
+}
+
+# begin NAME COMMAND...: begins a suite that uses one processor or waits at times. The suites from here to
+# `finish NAME` run beside it.
+declare -A begun=()
+begin() {
+	local name=$1
+	shift
+	is_wanted "$name" || return
+	echo "=== $name begins: $*"
+	# A process group of its own, so that all of it can be ended.
+	set -m
+	{
+		"$@" >"$logs/$name.log" 2>&1
+		status=$?
+		echo "$SECONDS" >"$logs/$name.end"
+		exit $status
+	} </dev/null &
+	set +m
+	begun[$name]="$! $SECONDS"
+}
+
+interrupted() {
+	local job
+	for job in "${begun[@]}"; do
+		kill -- "-${job% *}" 2>/dev/null
+	done
+	exit 1
+}
+trap interrupted INT TERM
+
 # suite NAME COMMAND...
 suite() {
-	local name=$1 log passed failed skipped status start=$SECONDS before
+	local name=$1 status start=$SECONDS before
 	shift
-	case " $wanted " in *" $name "*) ;; *) return ;; esac
-	log=$logs/$name.log
+	is_wanted "$name" || return
 	echo "=== $name: $*"
 	processors
 	before=$processors
-	"$@" 2>&1 | tee "$log"
+	"$@" 2>&1 | tee "$logs/$name.log"
 	status=$?
 	processors
+	report "$name" $status $((SECONDS - start)) $((processors - before))
+}
+
+# finish NAME
+finish() {
+	local name=$1 job start status before
+	[ "${begun[$name]-}" ] || return
+	read -r job start <<<"${begun[$name]}"
+	processors
+	before=$processors
+	wait "$job"
+	status=$?
+	processors
+	echo "=== $name has ended"
+	cat "$logs/$name.log"
+	report "$name" $status $(($(cat "$logs/$name.end") - start)) $((processors - before))
+	unset "begun[$name]"
+}
+
+# report NAME STATUS SECONDS SECONDS-OF-PROCESSORS: adds up what a suite has reported
+report() {
+	local name=$1 status=$2 log passed failed skipped
+	log=$logs/$name.log
 	read -r passed failed skipped < <(count "$log")
 	# A suite that reports no tests is one test itself; one that died has failed.
 	if [ $status != 0 ] && [ "$failed" = 0 ]; then
@@ -95,15 +150,31 @@ suite() {
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
 	summary+=$(printf '%-16s %5d passed %5d failed %5d skipped %5d s, %5d s of processor time' \
-		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)) $((processors - before)))$'\n'
+		"$name" "$passed" "$failed" "$skipped" "$3" "$4")$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-order ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages aarch64 vm'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 examples providers demo address secure packages'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
 done
 make=(make --no-print-directory)
+
+if [ -n "${LONG-}" ]; then
+	order_runs=
+	valgrind_1=() valgrind_2=()
+	dtest_devices= dapltest_devices=
+	vm_only='*'
+	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
+else
+	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
+	valgrind_1=(t_cr t_disconnect t_rdma)
+	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
+	dtest_devices='soft soft-tcp'
+	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
+	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr))*'
+	vm=(iwarp:siw yama:siw suite:rxe)
+fi
 
 suite fmt cargo fmt --all --check
 suite c-format scripts/c-format.sh
@@ -121,23 +192,12 @@ suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 40000)" scri
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 suite build-test scripts/build-test.sh
 suite self-test scripts/self-test.sh build/release
+# Emulation takes its time, and devices and programs of others have races of their own: `make
+# vm-check` runs more, see vm/README.md.
+begin vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
 suite model env MODEL_STEPS="$([ -n "${LONG-}" ] && echo 1000000 || echo 600000)" "${make[@]}" PROFILE=release model
-if [ -n "${LONG-}" ]; then
-	order_runs=
-	valgrind_1=() valgrind_2=()
-	dtest_devices= dapltest_devices=
-	vm_only='*'
-	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
-else
-	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
-	valgrind_1=(t_cr t_disconnect t_rdma)
-	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
-	dtest_devices='soft soft-tcp'
-	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr))*'
-	vm=(iwarp:siw yama:siw suite:rxe)
-fi
-
+suite install scripts/install-test.sh
+finish vm
 # Each version of the API and each path once; what they have in common is slow enough. Over shared memory it is the
 # end of a program that matters: valgrind reads all memory then.
 valgrind_part() {
@@ -162,17 +222,14 @@ suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind valgrind_part
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
+begin aarch64 scripts/aarch64.sh
+suite examples scripts/examples-test.sh
 suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
 suite address scripts/address-test.sh build/release
 suite secure scripts/secure-test.sh build/release/lib
-suite install scripts/install-test.sh
-suite examples scripts/examples-test.sh
+finish aarch64
 suite packages scripts/packages-test.sh
-suite aarch64 scripts/aarch64.sh
-# Emulation takes its time, and devices and programs of others have races of their own: `make
-# vm-check` runs more, see vm/README.md.
-suite vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
 
 echo '=== summary'
 printf '%s' "$summary"
