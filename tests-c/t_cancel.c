@@ -21,6 +21,8 @@ static atomic_int steps;
 static atomic_bool cleaned, returned;
 static DAT_CNO_HANDLE cno;
 static DAT_EVD_HANDLE software;
+/* The thread that waits. */
+static _Atomic pid_t waiter;
 
 static void clean_up(void *arg)
 {
@@ -34,6 +36,7 @@ static pthread_t start(void *(*run)(void *))
 
 	cleaned = returned = false;
 	steps = 0;
+	waiter = 0;
 	REQUIRE(pthread_create(&thread, NULL, run, NULL) == 0);
 	return thread;
 }
@@ -208,6 +211,7 @@ static void *waits(void *arg)
 
 	pthread_cleanup_push(clean_up, arg);
 	for (;;) {
+		waiter = gettid();
 		steps++;
 		CHECK_RET(dat_evd_wait(software, DAT_TIMEOUT_INFINITE, 1, &event, &more),
 			  DAT_SUCCESS);
@@ -235,7 +239,7 @@ static void evd_works(void)
 	CHECK_RET(dat_evd_dequeue(software, &event), DAT_SUCCESS);
 }
 
-static void evd_wait_is_cancelled(void *(*run)(void *), unsigned long sleep)
+static void evd_wait_is_cancelled(void *(*run)(void *), bool asleep)
 {
 	up();
 	for (int i = 0; i < 30; i++) {
@@ -244,7 +248,10 @@ static void evd_wait_is_cancelled(void *(*run)(void *), unsigned long sleep)
 		software = make_evd(p.a.ia, 64, DAT_EVD_SOFTWARE_FLAG);
 		thread = start(run);
 		await_steps(1);
-		pause_us(sleep ? sleep : (unsigned long)(rand() % 100));
+		if (asleep)
+			await_asleep(&waiter);
+		else
+			pause_us((unsigned long)(rand() % 100));
 		cancel(thread);
 		evd_works();
 		OK(dat_evd_free(software));
@@ -256,17 +263,18 @@ static void evd_wait_is_cancelled(void *(*run)(void *), unsigned long sleep)
 /* At any moment: it may poll. */
 static void cancel__evd_wait(void)
 {
-	evd_wait_is_cancelled(waits, 0);
+	evd_wait_is_cancelled(waits, false);
 }
 
 static void cancel__evd_wait_asleep(void)
 {
-	evd_wait_is_cancelled(waits, 5000);
+	evd_wait_is_cancelled(waits, true);
 }
 
+/* Not before: what the library does until it has disabled cancellation cannot be unwound. */
 static void cancel__evd_wait_asynchronously(void)
 {
-	evd_wait_is_cancelled(waits_with_the_asynchronous_type, 5000);
+	evd_wait_is_cancelled(waits_with_the_asynchronous_type, true);
 }
 
 /* Without a timeout there is nothing to sleep for. */
@@ -284,7 +292,7 @@ static void *polls(void *arg)
 
 static void cancel__evd_wait_that_polls(void)
 {
-	evd_wait_is_cancelled(polls, 0);
+	evd_wait_is_cancelled(polls, false);
 }
 
 /* Two threads wait: one leads, the other sleeps elsewhere. Either is cancelled. */
@@ -365,9 +373,6 @@ static void cancel__evd_wait_as_data_arrives(void)
 	pair_works();
 	down();
 }
-
-/* The thread that waits. */
-static _Atomic pid_t waiter;
 
 /* The IA is closed, and then the thread is cancelled that waits in it. What the IA had goes with the last reference,
  * which is that thread's. */
