@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 /* Microseconds to wait for what must come, for what must not, a time limit that has to pass
- * although the peer hears of the attempt before, and what a call may take that waits for nobody:
+ * although the peer mostly hears of the attempt before, and what a call may take that waits for nobody:
  * long for a loaded machine, short for a peer or a kernel that is waited for. */
 enum {
 	SOON = 20 * 1000 * 1000,

@@ -68,13 +68,12 @@ static void cno_wait__unit(void)
 	ends_down();
 }
 
-/* An attempt whose request is not answered. */
+/* An attempt whose request is not answered. On a machine that is busy the peer may not even have it by then. */
 static void attempt(DAT_RETURN (*try)(DAT_EP_HANDLE))
 {
 	DAT_EP_HANDLE ep = make_ep(&a, NULL);
 
 	OK(try(ep));
-	await_request(&b);
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
 	OK(dat_ep_free(ep));
 }
