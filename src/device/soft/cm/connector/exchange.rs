@@ -6,7 +6,7 @@ use crate::kernel;
 use crate::kernel::net::SendFlags;
 use rustix::io::Errno;
 
-use super::{Connector, Progress, Stage, State, shm, unwatched};
+use super::{Connector, Progress, Stage, State, unwatched};
 use crate::device::CmEvent;
 use crate::device::connection_log::{Identity, LogEntry, Step};
 use crate::device::qualifier::{self, QualHeader, needs_header};
@@ -16,6 +16,7 @@ use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Failure, Frame, Kind, Par
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::socket;
+use crate::device::soft::transport::shm::PEER_GONE;
 use crate::device::soft::transport::tcp::linger::{End, linger};
 
 impl Connector {
@@ -52,7 +53,7 @@ impl Connector {
             Ok(n) => sent + n,
             Err(error) if socket::is_passing(error) => sent,
             Err(_) if state.handshake.is_active() => {
-                return self.shm_failed(state, Some(shm::PEER_GONE));
+                return self.shm_failed(state, Some(PEER_GONE));
             }
             Err(error) => return self.tcp_failed(state, error),
         };

@@ -11,7 +11,7 @@ use crate::device::soft::cm::error::ShmUnavailable;
 use crate::device::soft::cm::{Transport, UNWATCHED, watch_handshake};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::transport::shm::{
-    self, ActiveHandshake, EndAddresses, Incomplete, ShmRefusal,
+    self, ActiveHandshake, EndAddresses, Incomplete, NO_ANSWER, ShmRefusal,
 };
 use crate::device::soft::upcalls::Upcalls;
 use crate::kernel::Instant;
@@ -22,13 +22,6 @@ const SHM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first and the longest pause of an attempt before it asks a process again whose local socket had no room.
 const BUSY_PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(64));
-
-/// Why there is no shared memory with a process that does not answer in time.
-const NO_ANSWER: ShmRefusal =
-    ShmRefusal::new("the process that holds the name of the port does not answer");
-/// Why there is no shared memory with a process that has ended the connection.
-pub(super) const PEER_GONE: ShmRefusal =
-    ShmRefusal::new("the process that holds the name of the port has ended the connection");
 
 /// The handshakes of an attempt with processes of this host, one after the other.
 pub(super) struct ShmHandshake {
@@ -200,8 +193,12 @@ impl Connector {
         state: &mut State,
         why: Option<ShmRefusal>,
     ) -> Progress {
-        // An earlier reason is more precise than that the process is gone by now.
-        if why.is_some() || state.no_sharing.is_none() {
+        // An earlier reason is more precise than that the process is gone by now, or about to be.
+        let earlier_is_better = match (why, state.no_sharing) {
+            (None, earlier) => earlier.is_some(),
+            (Some(why), earlier) => why.is_silence() && earlier.is_some_and(|e| e.0.is_some()),
+        };
+        if !earlier_is_better {
             state.no_sharing = Some(ShmUnavailable(why));
         }
         state.handshake.end();

@@ -54,8 +54,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use self::message::{
-    FilesMessage, HelloMessage, NO_DESCRIPTORS, VERSION_MISMATCH, first_hello, from_wire, receive,
-    receive_files, second_hello, send,
+    CLOSED, FilesMessage, HelloMessage, NO_DESCRIPTORS, NOT_SENT, VERSION_MISMATCH, first_hello,
+    from_wire, receive, receive_files, second_hello, send,
 };
 pub(crate) use self::message::{MAGIC, Purpose};
 use super::challenge::Challenge;
@@ -97,7 +97,19 @@ impl ShmRefusal {
             error: Some(error),
         }
     }
+
+    /// Whether no more is known than that the peer does not answer, takes no message, or is gone.
+    pub fn is_silence(&self) -> bool {
+        [CLOSED, NOT_SENT, NO_ANSWER.what, PEER_GONE.what].contains(&self.what)
+    }
 }
+
+/// Why there is no shared memory with a process that does not answer in time.
+pub(crate) const NO_ANSWER: ShmRefusal =
+    ShmRefusal::new("the process that holds the name of the port does not answer");
+/// Why there is no shared memory with a process that has ended the connection.
+pub(crate) const PEER_GONE: ShmRefusal =
+    ShmRefusal::new("the process that holds the name of the port has ended the connection");
 
 /// Why a handshake is not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

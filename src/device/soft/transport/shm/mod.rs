@@ -113,7 +113,8 @@ pub(in crate::device::soft) use self::copy_waits::abandoned;
 pub(crate) use self::exporter::ShmExporter;
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
-    ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, Purpose, ShmRefusal,
+    ActiveHandshake, EndAddresses, Incomplete, NO_ANSWER, PEER_GONE, PassiveHandshake, Purpose,
+    ShmRefusal,
 };
 pub(crate) use self::presence::PRESENCE;
 #[cfg(test)]

@@ -81,8 +81,8 @@ pub(super) struct FilesMessage {
 pub(super) const VERSION_MISMATCH: ShmRefusal =
     ShmRefusal::new("the peer uses another version of the shared-memory protocol");
 pub(super) const NO_DESCRIPTORS: &str = "no descriptors are left for the files of the peer";
-const NOT_SENT: &str = "no message can be sent to the peer";
-const CLOSED: &str = "the peer has closed the connection";
+pub(super) const NOT_SENT: &str = "no message can be sent to the peer";
+pub(super) const CLOSED: &str = "the peer has closed the connection";
 
 /// The address in a hello.
 pub(super) fn from_wire(bytes: [u8; 16], port: u16, scope: u32) -> SocketAddr {
