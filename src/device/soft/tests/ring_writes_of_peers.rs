@@ -276,7 +276,8 @@ fn responder(device: &Arc<Soft>) -> (Responder, End) {
     made.unwrap()
 }
 
-/// The same. `None` if this thread was interrupted for so long that some writes of the burst went to the kernel.
+/// The same. `None` if this thread was interrupted for so long that some writes of the burst went to the kernel, or were
+/// taken back.
 fn offer_burst(device: &Arc<Soft>) -> Option<(Responder, End)> {
     let (peer, b) = connected(device);
     until(|| peer.segment.theirs().phase() == EndPhase::Open);
@@ -292,10 +293,9 @@ fn offer_burst(device: &Arc<Soft>) -> Option<(Responder, End)> {
         b.write(n, b.remote(4096 * n as usize), 0, 8);
     }
     device.progress();
-    if b.cells() != 4 {
+    if b.cells() != 4 || !peer.segment.rx_claim().take(FIRST) {
         return None;
     }
-    assert!(peer.segment.rx_claim().take(FIRST));
     let consumer = Consumer::default();
     b.on_shm(|conn| conn.tx.writes.is_patient = false);
     Some((Responder { peer, consumer }, b))
