@@ -8,7 +8,7 @@ bool has(const char *name)
 {
 	for (DAT_COUNT i = 0; i < p.a.provider.num_provider_specific_attr; i++)
 		if (!strcmp(p.a.provider.provider_specific_attr[i].name, name))
-			return true;
+			return !strcmp(p.a.provider.provider_specific_attr[i].value, "TRUE");
 	return false;
 }
 

@@ -108,6 +108,61 @@ static void ia_query__transport_mtu(void)
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 
+/* Reads what the kernel says of an RDMA device; false if it knows no such device. */
+static bool read_device(const char *device, const char *what, char *line, int size)
+{
+	char path[300];
+	FILE *file;
+	bool has;
+
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/%s", device, what);
+	file = fopen(path, "r");
+	if (!file)
+		return false;
+	has = fgets(line, size, file) != NULL;
+	fclose(file);
+	line[strcspn(line, "\n")] = '\0';
+	return has;
+}
+
+/* Programs written to OpenFabrics' providers find what these have by its place or by its name, also
+ * what is FALSE. */
+static void ia_query__named_attributes_of_the_provider(void)
+{
+	static const char *const names[] = {
+		"DAT_IB_PROVIDER_NAME",	   "DAT_IB_DEVICE_NAME",   "DAT_IB_CONNECTIVITY_MODE",
+		"DAT_IB_RDMA_READ",	   "DAT_IB_NODE_GUID",	   "DAT_IB_GID",
+		"DAT_IB_TRANSPORT_MTU",	   "DAT_IB_PORT_STATUS",   "DAT_IB_PORT_NUMBER",
+		"DAT_EXTENSION_INTERFACE", "DAT_IB_FETCH_AND_ADD", "DAT_IB_CMP_AND_SWAP",
+		"DAT_IB_IMMED_DATA",
+	};
+	const int count = sizeof names / sizeof *names;
+	char guid[64] = "0000:0000:0000:0000";
+	char gid[64] = "0000:0000:0000:0000:0000:0000:0000:0000";
+	DAT_IA_HANDLE ia = open_ia(NULL);
+	DAT_PROVIDER_ATTR attr;
+	DAT_NAMED_ATTR *named;
+
+	OK(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, &attr));
+	REQUIRE(attr.num_provider_specific_attr >= count);
+	named = attr.provider_specific_attr;
+	for (int i = 0; i < count; i++)
+		CHECK(!strcmp(named[i].name, names[i]));
+	CHECK(*named[0].value && *named[1].value);
+	CHECK(!strcmp(named[2].value, "DIRECT"));
+	CHECK(!strcmp(named[3].value, "TRUE"));
+	/* The kernel writes both as OpenFabrics' providers do; the soft device has none. */
+	if (read_device(named[1].value, "node_guid", guid, sizeof guid))
+		CHECK(read_device(named[1].value, "ports/1/gids/0", gid, sizeof gid));
+	CHECK(!strcmp(named[4].value, guid));
+	CHECK(!strcmp(named[5].value, gid));
+	CHECK(!strcmp(named[7].value, "ACTIVE"));
+	CHECK(!strcmp(named[8].value, "1"));
+	for (int i = 9; i < count; i++)
+		CHECK(!strcmp(named[i].value, "TRUE") || !strcmp(named[i].value, "FALSE"));
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+}
+
 static void ia_query__async_evd(void)
 {
 	DAT_EVD_HANDLE evd, queried = DAT_HANDLE_NULL;
@@ -147,10 +202,15 @@ static void ia_query__mask_unknown(void)
 }
 
 static const struct tap_test tests[] = {
-	T(ia_query, adapter_attributes), T(ia_query, provider_attributes),
-	T(ia_query, transport_mtu),	 T(ia_query, async_evd),
-	T(ia_query, nothing_asked),	 T(ia_query, mask_without_structure),
-	T(ia_query, mask_unknown),	 TAP_END,
+	T(ia_query, adapter_attributes),
+	T(ia_query, provider_attributes),
+	T(ia_query, transport_mtu),
+	T(ia_query, named_attributes_of_the_provider),
+	T(ia_query, async_evd),
+	T(ia_query, nothing_asked),
+	T(ia_query, mask_without_structure),
+	T(ia_query, mask_unknown),
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -472,7 +472,7 @@ impl<A: Abi, D: Device> Abi for Counting<A, D> {
     fn provider_attr(
         name: &str,
         device: &DeviceAttr,
-        named: &[DAT_NAMED_ATTR],
+        named: *const [DAT_NAMED_ATTR],
         says_thread_safe: bool,
     ) -> Self::ProviderAttr {
         A::provider_attr(name, device, named, says_thread_safe)

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use super::abi::Abi;
 use super::boundary::{boundary, check_mask, non_null, write_opt};
 use super::ia::{Ia, lookup_ia};
-use super::named_attributes::has_extensions;
+use super::named_attributes::{PORT_STATUS_NAME, has_extensions};
 use super::types::IaAttr;
 use crate::abi::common::*;
 use crate::device::Device;
@@ -50,17 +50,19 @@ impl<A: Abi> AttributesOut<A> {
                 name: &ia.name,
                 device,
                 address: ia.address(),
-                transport: &ia.transport_attr.list,
+                transport: ia.transport_attr.list(),
             });
             // SAFETY: the caller's promise.
             unsafe { self.ia.write(attr) };
         }
         if !self.provider.is_null() {
             let name = format!("libdat-{}", D::NAME);
+            ia.provider_attr
+                .set(PORT_STATUS_NAME, ia.device.port_state());
             let attr = A::provider_attr(
                 &name,
                 ia.device.attr(),
-                &ia.provider_attr.list,
+                ia.provider_attr.list(),
                 ia.says_thread_safe,
             );
             // SAFETY: the caller's promise.

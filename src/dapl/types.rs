@@ -165,7 +165,7 @@ pub struct IaAttr<'a> {
     /// Whether there are extended operations.
     pub extensions: bool,
     /// Named values, owned by the IA.
-    pub transport: &'a [DAT_NAMED_ATTR],
+    pub transport: *const [DAT_NAMED_ATTR],
 }
 
 /// Parameters of an LMR (`DAT_LMR_PARAM`).

@@ -18,6 +18,7 @@ mod completion_queue;
 mod connection_log;
 mod datagram;
 mod events;
+mod identity;
 pub(crate) mod local_address;
 mod log_limit;
 pub(crate) mod netif;
@@ -29,6 +30,7 @@ pub(crate) mod threads;
 mod types;
 pub mod verbs;
 
+use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -38,6 +40,7 @@ use crate::kernel::Instant;
 
 pub use completion_queue::*;
 pub use datagram::*;
+pub use identity::DeviceIdentity;
 pub use qualifier::Sought;
 pub use types::*;
 
@@ -346,6 +349,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
+    /// The state of the port at this moment: the name that InfiniBand has for it.
+    fn port_state(&self) -> &'static CStr {
+        c"ACTIVE"
+    }
     /// The value of a counter that the hardware keeps, by its name in the InfiniBand specification or
     /// that of the adapter; 0 if there is none.
     fn hardware_counter(&self, _of: HardwareCounter, _name: &str) -> u64 {

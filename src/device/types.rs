@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Resolved;
+use super::{DeviceIdentity, Resolved};
 
 bitflags::bitflags! {
     /// What a memory region or window allows.
@@ -386,6 +386,8 @@ pub enum DeviceError {
 pub struct DeviceAttr {
     /// For `DAT_IA_ATTR.vendor_name`.
     pub vendor_name: String,
+    /// What the device is known by.
+    pub identity: DeviceIdentity,
     /// Queue pairs.
     pub max_qp: u32,
     /// Work requests of one queue.

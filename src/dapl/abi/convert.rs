@@ -285,14 +285,14 @@ macro_rules! common_conversions {
             set_extensions(&mut out, attr.extensions);
             set_zero_based(&mut out, device.zero_based);
             out.num_transport_attr = attr.transport.len() as DAT_COUNT;
-            out.transport_attr = attr.transport.as_ptr().cast_mut();
+            out.transport_attr = attr.transport.cast_mut().cast();
             out
         }
 
         fn provider_attr(
             name: &str,
             device: &DeviceAttr,
-            named: &[DAT_NAMED_ATTR],
+            named: *const [DAT_NAMED_ATTR],
             says_thread_safe: bool,
         ) -> Self::ProviderAttr {
             use $c::*;
@@ -329,7 +329,7 @@ macro_rules! common_conversions {
             out.dto_async_return_guaranteed = DAT_FALSE;
             out.rdma_write_for_rdma_read_req = DAT_FALSE;
             out.num_provider_specific_attr = named.len() as DAT_COUNT;
-            out.provider_specific_attr = named.as_ptr().cast_mut();
+            out.provider_specific_attr = named.cast_mut().cast();
             out
         }
     };

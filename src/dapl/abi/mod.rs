@@ -120,7 +120,7 @@ pub trait Abi: Send + Sync + 'static {
     fn provider_attr(
         name: &str,
         device: &DeviceAttr,
-        named: &[DAT_NAMED_ATTR],
+        named: *const [DAT_NAMED_ATTR],
         says_thread_safe: bool,
     ) -> Self::ProviderAttr;
     /// Writes CNO parameters. `fd` is the descriptor of a CNO that has one.

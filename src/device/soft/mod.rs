@@ -54,8 +54,8 @@ use self::qp::state::Identity;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, Sought, SrqHandler, Wake,
-    WindowScope,
+    DeviceIdentity, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, Sought,
+    SrqHandler, Wake, WindowScope,
 };
 use crate::device::events::EventQueue;
 use crate::guarded;
@@ -104,6 +104,13 @@ fn attributes(params: &Params) -> DeviceAttr {
     let named = |name: &str, value: String| (name.to_owned(), value);
     DeviceAttr {
         vendor_name: "libdat".into(),
+        identity: DeviceIdentity {
+            connection_manager: "SOFT",
+            device: Soft::NAME.into(),
+            node_guid: 0,
+            gid: [0; 16],
+            port: 1,
+        },
         max_qp: MAX_QP,
         max_qp_wr: MAX_WR,
         max_rd_in: MAX_RD,

@@ -306,19 +306,37 @@ impl Adapter {
     /// Limits of the device and of a port.
     pub fn query(&self, port: u8) -> Result<(sys::DeviceAttr, sys::PortAttr), String> {
         let mut device = MaybeUninit::<sys::DeviceAttr>::zeroed();
-        let mut attr = MaybeUninit::<sys::PortAttr>::zeroed();
-        // SAFETY: the context is open; all zero is valid for both, which have their size.
-        unsafe {
+        // SAFETY: the context is open; all zero is valid for the attributes, which have their size.
+        let device = unsafe {
             let error = (self.lib.ibv_query_device)(self.ctx, device.as_mut_ptr());
             if error != 0 {
                 return Err(format!("cannot query the device: error {error}"));
             }
+            device.assume_init()
+        };
+        Ok((device, self.query_port(port)?))
+    }
+
+    /// State and limits of a port.
+    pub fn query_port(&self, port: u8) -> Result<sys::PortAttr, String> {
+        let mut attr = MaybeUninit::<sys::PortAttr>::zeroed();
+        // SAFETY: as above.
+        unsafe {
             let error = (self.lib.ibv_query_port)(self.ctx, port, attr.as_mut_ptr());
             if error != 0 {
                 return Err(format!("cannot query port {port}: error {error}"));
             }
-            Ok((device.assume_init(), attr.assume_init()))
+            Ok(attr.assume_init())
         }
+    }
+
+    /// The first GID of a port, in the order of the network, if it has one.
+    pub fn first_gid(&self, port: u8) -> Option<[u8; 16]> {
+        let mut gid = [0; 2];
+        // SAFETY: the context is open, the place for the result valid.
+        let error = unsafe { (self.lib.ibv_query_gid)(self.ctx, port, 0, &mut gid) };
+        let octets = gid.map(u64::to_ne_bytes).concat();
+        octets.try_into().ok().filter(|_| error == 0)
     }
 
     /// Gives out a number, whose events are for `target`.

@@ -51,7 +51,7 @@ pub mod tuning;
 mod wc;
 mod wr_table;
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,8 +73,8 @@ use self::params::Params;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, RecvWr,
-    SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
+    DeviceIdentity, HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler,
+    QpParts, RecvWr, SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
 };
 use crate::handle::Guard;
 
@@ -189,8 +189,21 @@ fn has_atomics(atomic_cap: c_int, iwarp: bool) -> bool {
     atomic_cap != sys::ATOMIC_NONE && !iwarp
 }
 
+/// The name of a state of a port (InfiniBand architecture, 14.2.5.6).
+fn port_state_name(state: c_int) -> &'static CStr {
+    match state {
+        sys::PORT_NOP => c"NOP",
+        sys::PORT_DOWN => c"DOWN",
+        sys::PORT_INIT => c"INIT",
+        sys::PORT_ARMED => c"ARMED",
+        sys::PORT_ACTIVE => c"ACTIVE",
+        sys::PORT_ACTIVE_DEFER => c"DEFER",
+        _ => c"UNKNOWN",
+    }
+}
+
 fn attributes(
-    device_port: &DevicePort,
+    (device_port, gid): (&DevicePort, [u8; 16]),
     device: &sys::DeviceAttr,
     port: &sys::PortAttr,
     address: SocketAddr,
@@ -210,6 +223,13 @@ fn attributes(
     let mtu = 128 << port.active_mtu.clamp(1, 5);
     DeviceAttr {
         vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
+        identity: DeviceIdentity {
+            connection_manager: "CMA",
+            device: device_port.device.clone(),
+            node_guid: u64::from_be(device.node_guid),
+            gid,
+            port: device_port.port,
+        },
         max_qp: count(device.max_qp),
         max_qp_wr: count(device.max_qp_wr).min(wr_table::MAX_SLOTS / 2),
         max_rd_in: depth(device.max_qp_rd_atom),
@@ -292,6 +312,7 @@ impl Device for Verbs {
         let (address, device_port) = params.find_port(&probe)?;
         let adapter = Adapter::open(probe, &device_port)?;
         let (device, port) = adapter.query(device_port.port)?;
+        let gid = adapter.first_gid(device_port.port).unwrap_or_default();
         let windows = Windows::of(device.device_cap_flags);
         let iwarp = device_port.transport == sys::TRANSPORT_IWARP;
         let siw = iwarp && device.vendor_id == SIW_VENDOR;
@@ -306,7 +327,7 @@ impl Device for Verbs {
             .reports_last_buffer
             .store(!is_software, Ordering::Relaxed);
         Ok(Arc::new(Verbs {
-            attr: attributes(&device_port, &device, &port, address, windows),
+            attr: attributes((&device_port, gid), &device, &port, address, windows),
             adapter: Arc::new(adapter),
             params,
             address,
@@ -330,6 +351,11 @@ impl Device for Verbs {
 
     fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    fn port_state(&self) -> &'static CStr {
+        let port = self.adapter.query_port(self.port);
+        port.map_or(c"UNKNOWN", |port| port_state_name(port.state))
     }
 
     fn hardware_counter(&self, of: HardwareCounter, name: &str) -> u64 {

@@ -149,6 +149,13 @@ pub struct PortAttr {
     pub port_cap_flags2: u16,
 }
 
+pub const PORT_NOP: c_int = 0;
+pub const PORT_DOWN: c_int = 1;
+pub const PORT_INIT: c_int = 2;
+pub const PORT_ARMED: c_int = 3;
+pub const PORT_ACTIVE: c_int = 4;
+pub const PORT_ACTIVE_DEFER: c_int = 5;
+
 pub const LINK_LAYER_INFINIBAND: u8 = 1;
 
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
