@@ -24,6 +24,13 @@ static DAT_CR_PARAM query_request(DAT_CR_HANDLE cr)
 	return param;
 }
 
+/* The port in an address, which programs take for that of the peer as they do with sockets. */
+static DAT_PORT_QUAL port_of(DAT_IA_ADDRESS_PTR address)
+{
+	/* At the same place in IPv4 and IPv6. */
+	return ntohs(((struct sockaddr_in *)address)->sin_port);
+}
+
 /* The end that connects, once its request is there. Gives its port. */
 static DAT_PORT_QUAL check_active(DAT_EP_STATE state, DAT_CONN_QUAL to)
 {
@@ -32,6 +39,7 @@ static DAT_PORT_QUAL check_active(DAT_EP_STATE state, DAT_CONN_QUAL to)
 	CHECK_EQ(param.ep_state, state);
 	CHECK(same_host(param.remote_ia_address_ptr, b.attr.ia_address_ptr));
 	CHECK_EQ(param.remote_port_qual, to);
+	CHECK_EQ(port_of(param.remote_ia_address_ptr), to > 65535 ? 0 : to);
 	CHECK(param.local_port_qual != 0);
 	return param.local_port_qual;
 }
@@ -43,6 +51,7 @@ static void check_passive(DAT_EP_HANDLE ep, DAT_PORT_QUAL from, DAT_CONN_QUAL to
 
 	CHECK(same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr));
 	CHECK_EQ(param.remote_port_qual, from);
+	CHECK_EQ(port_of(param.remote_ia_address_ptr), from);
 	CHECK_EQ(param.local_port_qual, to);
 }
 
@@ -75,6 +84,7 @@ static DAT_CR_HANDLE request(DAT_CONN_QUAL to, DAT_PORT_QUAL *from)
 	CHECK(same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr));
 	*from = check_active(DAT_EP_STATE_ACTIVE_CONNECTION_PENDING, to);
 	CHECK_EQ(param.remote_port_qual, *from);
+	CHECK_EQ(port_of(param.remote_ia_address_ptr), *from);
 	return cr;
 }
 

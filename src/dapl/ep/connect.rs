@@ -98,8 +98,11 @@ impl<D: Device> Ep<D> {
         if state != DAT_EP_STATE_UNCONNECTED {
             return Err(state_error(state));
         }
+        // As of requests: with its port, if the qualifier is one.
+        let mut peer = remote;
+        peer.set_port(u16::try_from(conn_qual).unwrap_or(0));
         inner.addresses = Addresses {
-            remote: Some(CAddress::new(remote)),
+            remote: Some(CAddress::new(peer)),
             remote_port: conn_qual,
             local_port: None,
             target: Some(remote),
