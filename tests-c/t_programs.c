@@ -508,6 +508,25 @@ static void post__binds_with_an_evd_for_transfers(void)
 	down();
 }
 
+/* Requests that an endpoint does not take: their refusal is that of one without a connection, whatever the state. */
+static void post__refused_while_connecting(void)
+{
+	DAT_EP_HANDLE ep;
+	DAT_CONN_QUAL qualifier;
+
+	rig_up(&p.a);
+	rig_up(&p.b);
+	ep = make_ep(&p.a, NULL);
+	listen_any(&p.b, &qualifier);
+	OK(try_connect(ep, &p.b, qualifier, SOON));
+	await_request(&p.b);
+	CHECK_EQ(ep_state(ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	CHECK_CODE(send_nothing(ep, 1, DEFAULT), DAT_INVALID_STATE,
+		   DAT_INVALID_STATE_EP_UNCONNECTED);
+	rig_down(&p.a);
+	rig_down(&p.b);
+}
+
 static const struct tap_test tests[] = {
 	T(sharing, unsignalled_requests_with_receives),
 	T(sharing, unsignalled_requests_with_receives_wait),
@@ -522,6 +541,7 @@ static const struct tap_test tests[] = {
 	T(post, flags_of_a_bind),
 	T(post, beyond_the_size_of_the_endpoint),
 	T(post, binds_with_an_evd_for_transfers),
+	T(post, refused_while_connecting),
 	T(attribute, sizes),
 	T(attribute, not_set),
 	T(attribute, modified),

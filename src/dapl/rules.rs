@@ -2,6 +2,7 @@
 //! that. The table in dat.conf(5) lists the differences between `rules=pages` and the default; the
 //! methods of [`Rules`] and their callers implement them.
 
+use crate::abi::common::{DAT_EP_STATE, DAT_EP_STATE_UNCONNECTED};
 use crate::device::{Access, PostError, RecvWr, Sought, WrFlags};
 
 /// Whose rules hold.
@@ -36,6 +37,15 @@ impl Rules {
     /// take what was flushed, to know which receives have to be posted again.
     pub fn keep_events_of_reset(self) -> bool {
         self == Rules::Programs
+    }
+
+    /// The state that the refusal of a request names, on an endpoint in this one that takes no requests. By the rules
+    /// of programs it is that of an endpoint without a connection, as existing libraries have it.
+    pub fn refused_state(self, state: DAT_EP_STATE) -> DAT_EP_STATE {
+        match self {
+            Rules::Programs => DAT_EP_STATE_UNCONNECTED,
+            Rules::Pages => state,
+        }
     }
 
     /// Posts a receive again that was refused because of `error`, by `post`, if it may have keys of no

@@ -41,7 +41,7 @@ impl<D: Device> Ep<D> {
     pub(in crate::dapl) fn check_request_state(&self) -> Result<()> {
         match self.state() {
             DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => Ok(()),
-            state => Err(state_error(state)),
+            state => Err(state_error(self.base.ia.rules.refused_state(state))),
         }
     }
 }
