@@ -84,6 +84,22 @@ static void open_query__arguments(void)
 	CHECK_RET(dat_ib_close_query((DAT_IA_HANDLE)&attr), DAT_INVALID_HANDLE);
 }
 
+/* An IA that is open is closed by dat_ia_close, and an end of a query does not change it. */
+static void close_query__of_an_open_ia(void)
+{
+	struct rig rig;
+	DAT_EP_PARAM param;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	CHECK_RET(dat_ib_close_query(rig.ia), DAT_INVALID_HANDLE);
+	ep = make_ep(&rig, NULL);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_IA_HANDLE, &param));
+	CHECK_RET(dat_ib_close_query(param.ia_handle), DAT_INVALID_HANDLE);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_IA_HANDLE, &param));
+	rig_down(&rig);
+}
+
 static void operation__unknown(void)
 {
 	up();
@@ -96,11 +112,9 @@ static void operation__unknown(void)
 }
 
 static const struct tap_test tests[] = {
-	T(query, says_what_there_is),
-	T(open_query, gives_the_attributes),
-	T(open_query, arguments),
-	T(operation, unknown),
-	TAP_END,
+	T(query, says_what_there_is), T(open_query, gives_the_attributes),
+	T(open_query, arguments),     T(close_query, of_an_open_ia),
+	T(operation, unknown),	      TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -91,7 +91,7 @@ unsafe fn open_query<A: Abi, D: Device>(name: DAT_NAME_PTR, arguments: &mut VaLi
         // SAFETY: not NULL, so a C string.
         let name = unsafe { CStr::from_ptr(name) };
         let instance = provider::instance::<D>(name).ok_or(Error::arg(Subtype::Arg1))?;
-        let (ia, _) = ia_open::create::<D>(name, instance)?;
+        let (ia, _) = ia_open::create::<D>(name, instance, true)?;
         // SAFETY: NULL or valid, says the caller.
         unsafe {
             attributes.write(&ia);
@@ -101,7 +101,13 @@ unsafe fn open_query<A: Abi, D: Device>(name: DAT_NAME_PTR, arguments: &mut VaLi
     })
 }
 
-/// `dat_ib_close_query`.
+/// `dat_ib_close_query`. The registry, and the program, have an IA that `dat_ia_open` has opened: this does not end it.
 fn close_query<A: Abi, D: Device>(handle: DAT_HANDLE) -> DAT_RETURN {
-    boundary::<A>(|| lookup_ia::<D>(handle)?.close(false))
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(handle)?;
+        match ia.for_query {
+            true => ia.close(false),
+            false => Err(Error::handle(Subtype::HandleIa)),
+        }
+    })
 }

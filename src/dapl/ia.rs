@@ -56,6 +56,8 @@ pub struct Ia<D: Device> {
     pub rules: Rules,
     /// The name that the instance was opened by.
     pub(super) name: CString,
+    /// Opened by `dat_ib_open_query`, and closed by `dat_ib_close_query` alone.
+    pub(super) for_query: bool,
     /// The provider table, which is never freed.
     table: *const c_void,
     /// The counters, if they are on.
@@ -120,13 +122,13 @@ const fn close_order(kind: HandleType) -> u32 {
 }
 
 impl<D: Device> Ia<D> {
-    /// Makes an instance of an open device under this name, with a handle and without an asynchronous
-    /// EVD.
+    /// Makes an instance of an open device under this name, for `dat_ib_open_query` or for use, with a handle and without
+    /// an asynchronous EVD.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` when no handle is to be had.
     pub(super) fn create(
-        name: &CStr,
+        (name, for_query): (&CStr, bool),
         device: Arc<D>,
         Parameters {
             rules, counters, ..
@@ -140,6 +142,7 @@ impl<D: Device> Ia<D> {
         };
         let ia = Arc::new(Ia {
             name: name.to_owned(),
+            for_query,
             address: CAddress::new(device.address()),
             transport_attr: Attributes::new(&device.attr().transport_attr),
             provider_attr: Attributes::new(&provider_attributes(device.attr(), counters.is_some())),

@@ -19,17 +19,21 @@ use crate::error::{Error, Result, Subtype};
 /// mind, but every endpoint with an SRQ reports here when it has drained.
 const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
 
-/// Opens the device of an IA, and makes an instance without an asynchronous EVD. Gives whether its
-/// figures are to be shown to readers.
+/// Opens the device of an IA, and makes an instance without an asynchronous EVD, for `dat_ib_open_query` or for use. Gives
+/// whether its figures are to be shown to readers.
 ///
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES`; why the device cannot be opened is logged.
-pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<(Arc<Ia<D>>, bool)> {
+pub(super) fn create<D: Device>(
+    name: &CStr,
+    instance: Instance,
+    for_query: bool,
+) -> Result<(Arc<Ia<D>>, bool)> {
     let (device, parameters) = parameters::open::<D>(&instance.params).map_err(|why| {
         log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
         Error::resource(Subtype::ResourceDevice)
     })?;
-    let ia = Ia::create(name, device, parameters, instance)?;
+    let ia = Ia::create((name, for_query), device, parameters, instance)?;
     Ok((ia, parameters.shown))
 }
 
@@ -63,7 +67,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
         if given.is_none() && !elsewhere && async_evd_min_qlen <= 0 {
             return Err(Error::arg(Subtype::Arg2));
         }
-        let (ia, shown) = create::<D>(name, instance)?;
+        let (ia, shown) = create::<D>(name, instance, false)?;
         let attached = match given {
             Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
             None if elsewhere => Ok(None),
