@@ -30,6 +30,8 @@ pub struct Script {
     pub close_result: Cell<DAT_RETURN>,
     /// The IA handle that the next open gives.
     pub handle: Cell<usize>,
+    /// The next opens give an asynchronous EVD, whether they fail or not.
+    pub writes_evd: Cell<bool>,
     /// `extension_supported` of the 2.0 attributes.
     pub extension: Cell<u32>,
     /// The init function does not register.
@@ -63,6 +65,13 @@ unsafe extern "C" fn ia_open(
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     note(format!("open {name} {qlen} {}", evd.is_null()));
     SCRIPT.with(|script| {
+        if !evd.is_null() && script.writes_evd.get() {
+            // SAFETY: not NULL, so valid for a read and a write.
+            let given = unsafe { evd.replace(ptr::without_provenance_mut(script.handle.get())) };
+            if !given.is_null() {
+                note("an EVD is given");
+            }
+        }
         // SAFETY: the registry passes a valid pointer.
         unsafe { ia.write(ptr::without_provenance_mut(script.handle.get())) };
         script.open_result.get()

@@ -220,6 +220,8 @@ impl Registry {
             minor,
             thread_safe,
         };
+        // SAFETY: NULL or valid for a read, as the provider requires.
+        let given = unsafe { evd.as_ref() }.copied();
         let (mut reference, handle) = loop {
             let reference = self.acquire(&key)?;
             let table = reference.table;
@@ -240,6 +242,11 @@ impl Registry {
             let again = !wrong_arguments && self.statics.give_up(&key);
             self.release(&reference);
             if again {
+                if let Some(given) = given {
+                    // The provider may have written an EVD that it has destroyed again.
+                    // SAFETY: not NULL, so valid for a write, as the provider requires.
+                    unsafe { evd.write(given) };
+                }
                 continue;
             }
             if !wrong_arguments {

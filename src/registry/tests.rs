@@ -480,8 +480,12 @@ fn an_entry_for_every_name_serves_what_cannot_be_opened() {
         ..setup(Version::V2)
     };
     let registry = registry_of(setup, &entries);
-    // Both providers of these tests are one: the second attempt has the same result, and is the last.
-    SCRIPT.with(|script| script.open_result.set(UNOPENABLE));
+    // Both providers of these tests are one: the second attempt has the same result, and is the last. Each finds the EVD
+    // that the program has given.
+    SCRIPT.with(|script| {
+        script.open_result.set(UNOPENABLE);
+        script.writes_evd.set(true);
+    });
     assert_eq!(open(&registry, "a", true).0, Ok(UNOPENABLE));
     let once = [
         "init `a' u2.0 threadsafe lo",
