@@ -6,6 +6,7 @@
 //! libraries look for one DAT library in the global scope; so a provider that crashes does not
 //! take the other listing with it.
 
+mod arguments;
 mod info;
 mod library;
 mod loader;
@@ -30,6 +31,8 @@ use output::{OwnOutput, print};
 
 /// Exit status if no IA is usable.
 const NONE_USABLE: u8 = 1;
+/// Exit status after wrong options.
+const MISUSE: u8 = 2;
 /// Columns of a terminal, for the text of `--env`.
 const COLUMNS: usize = 80;
 /// The member of the JSON that has a listing for each version of the API.
@@ -76,7 +79,10 @@ impl Api {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = match arguments::parse(MISUSE, NONE_USABLE) {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
     let result = match options.api {
         _ if options.env && options.json => {
             print(&format!("{:#}\n", settings_json())).map(|()| true)

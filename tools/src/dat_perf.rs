@@ -3,6 +3,7 @@
 //! A DAT program like any other: it uses the functions that `libdat2.so.2` exports, and from the
 //! library crate only the C types and the search for the file.
 
+mod arguments;
 mod figures;
 mod loader;
 mod output;
@@ -12,8 +13,6 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
-
-use clap::Parser;
 
 use perf::api::Api;
 use perf::client::{self, Client};
@@ -28,11 +27,16 @@ use perf::server::Server;
 
 /// Exit status after an error.
 const FAILED: u8 = 1;
+/// Exit status after wrong options.
+const MISUSE: u8 = 2;
 /// Exit status after an interrupt, as shells have it.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = match arguments::parse(MISUSE, FAILED) {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
     catch_signals();
     link::ask_for_states();
     match run(&options) {

@@ -2,6 +2,7 @@
 //!
 //! It reads what the libraries in these programs offer, over local sockets, and uses no library itself.
 
+mod arguments;
 mod figures;
 #[allow(dead_code, reason = "dat-info breaks lines too")]
 mod table;
@@ -19,6 +20,8 @@ use top::view::{self, Form};
 
 /// Exit status after an error.
 const FAILED: u8 = 1;
+/// Exit status after wrong options.
+const MISUSE: u8 = 2;
 /// Lines of a terminal that are not rows of objects, for each process.
 const LINES: usize = 6;
 
@@ -52,7 +55,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    let options: Options = match arguments::parse(MISUSE, FAILED) {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
+    match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "dat-top: {error}");

@@ -4,6 +4,7 @@
 //! becomes the other one. Before that it looks whether the program will load one of these libraries,
 //! since otherwise there would be no trace, and no word about that.
 
+mod arguments;
 #[path = "trace/program.rs"]
 mod program;
 
@@ -47,15 +48,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options: Options = match arguments::parse(OWN_ERROR, OWN_ERROR) {
         Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return match error.use_stderr() {
-                true => ExitCode::from(OWN_ERROR),
-                false => ExitCode::SUCCESS,
-            };
-        }
+        Err(status) => return status,
     };
     let [program, arguments @ ..] = options.program.as_slice() else {
         return ExitCode::from(OWN_ERROR);
