@@ -381,14 +381,16 @@ static void srq__buffers_that_are_flushed_late(void)
 /* --- requests of which the device reports no success -------------------------------------- */
 
 static atomic_int markers;
-static atomic_bool marker_fails;
+static atomic_bool marker_fails, marker_refused;
 
 static int at_marker(const char *point)
 {
+	if (!strcmp(point, "write_refused"))
+		return marker_refused;
 	if (strcmp(point, "write_nothing"))
 		return 0;
 	markers++;
-	return marker_fails;
+	return marker_fails || marker_refused;
 }
 
 /* Ends a connection in order behind a request with a suppressed completion: a send, or a write to `remote`, if
@@ -397,6 +399,7 @@ static void end_behind(const struct rig *a, const struct rig *b, const struct me
 		       const struct mem *remote, bool send)
 {
 	DAT_EP_HANDLE ep_a = make_ep(a, NULL), ep_b = make_ep(b, NULL);
+	DAT_EVENT event;
 
 	connect_eps(a, ep_a, b, ep_b);
 	if (remote) {
@@ -412,6 +415,8 @@ static void end_behind(const struct rig *a, const struct rig *b, const struct me
 	if (send)
 		OK(send_nothing(ep_a, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	/* The program may be the first that sees what the device has completed. */
+	CHECK_RET(dat_evd_dequeue(a->request_evd, &event), DAT_QUEUE_EMPTY);
 	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(b->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT_NOTHING(a->request_evd);
@@ -419,8 +424,8 @@ static void end_behind(const struct rig *a, const struct rig *b, const struct me
 	OK(dat_ep_free(ep_b));
 }
 
-/* A request of the library tells that an RDMA write is done; the consumer does not see it, also if it fails.
- * There is none where the peer might refuse it. */
+/* A request of the library tells that those before it are done; the consumer does not see it, also if it fails, or
+ * if the peer permits no RDMA writes and refuses it. */
 static void ep_disconnect__behind_suppressed_requests(void)
 {
 	enum { CONNECTIONS = 10 };
@@ -439,18 +444,22 @@ static void ep_disconnect__behind_suppressed_requests(void)
 	CHECK(markers == CONNECTIONS);
 	/* Without it each takes half a second. */
 	CHECK(now_us() - start < CONNECTIONS * 500000 / 2);
-	/* The peer permits writes: that was seen before the last request, which is a send. */
+	/* Behind a send: with a write before it, and with none. */
 	start = now_us();
 	for (int i = 0; i < CONNECTIONS; i++)
 		end_behind(&a, &b, &from, &to, true);
-	CHECK(markers == 2 * CONNECTIONS);
-	CHECK(now_us() - start < CONNECTIONS * 500000 / 2);
-	markers = CONNECTIONS;
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, NULL, true);
+	CHECK(markers == 3 * CONNECTIONS);
+	marker_refused = true;
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, NULL, true);
+	CHECK(markers == 4 * CONNECTIONS);
+	CHECK(now_us() - start < 3 * CONNECTIONS * 500000 / 2);
+	marker_refused = false;
 	marker_fails = true;
 	end_behind(&a, &b, &from, &to, false);
-	CHECK(markers == CONNECTIONS + 1);
-	end_behind(&a, &b, &from, NULL, true);
-	CHECK(markers == CONNECTIONS + 1);
+	CHECK(markers == 4 * CONNECTIONS + 1);
 	rig_down(&a);
 	rig_down(&b);
 }

@@ -326,12 +326,6 @@ impl WrRing {
         (0..count).map(move |n| self.posted(head.wrapping_add(n) & self.mask))
     }
 
-    /// The requests that the slots hold, outstanding or retired, in any order. A slot that was never used holds a
-    /// send.
-    pub fn remembered(&self) -> impl Iterator<Item = PostedWr> {
-        (0..=self.mask).map(|slot| self.posted(slot))
-    }
-
     /// Whether the device reports the success of none of the outstanding requests: they may be done.
     pub fn is_unreported(&self) -> bool {
         self.outstanding().all(|posted| !posted.signal())

@@ -31,7 +31,7 @@ const SRQ_FLUSH_TIME: Duration = Duration::from_millis(2);
 /// may be done.
 const UNREPORTED_FLUSH_TIME: Duration = Duration::from_millis(10);
 /// How long such requests, if none is behind them, may take until a connection that ends in order ends: with
-/// what is sent again. [`post_marker`] says where none can be put behind them.
+/// what is sent again. A [marker](post_marker) behind them tells earlier.
 const UNREPORTED_TIME: Duration = Duration::from_millis(500);
 /// How long a peer may take to confirm the end of an iWARP connection.
 const PEER_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use super::hw::Hw;
+use super::post::is_marker_refused;
 use super::ring::PostedWr;
 use super::sys;
 use super::wr_table::RECEIVE;
@@ -59,7 +60,7 @@ pub(super) fn completion(
     };
     if !success {
         out.status = failure(wc.status);
-        if out.status != WcStatus::Flushed {
+        if out.status != WcStatus::Flushed && !is_marker_refused(posted, wc) {
             hw.fail(out.status);
         }
     } else if received && has_details(hw, wc) {

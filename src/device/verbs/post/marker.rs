@@ -7,22 +7,24 @@ use crate::device::verbs::sys;
 use crate::device::verbs::wr_table::Numbered;
 use crate::device::{Remote, SendOp, WrFlags};
 
-/// Posts a marker behind requests of whose success the device reports nothing, if there is one that cannot
-/// do harm. The caller holds no lock.
+/// Whether the peer has refused a marker, by its completion: its queue pair permits no RDMA writes. What was before the
+/// marker is done, so that the connection ends in order all the same.
+pub(in crate::device::verbs) fn is_marker_refused(posted: &PostedWr, wc: &sys::Wc) -> bool {
+    posted.is_marker() && matches!(wc.status, sys::WC_REM_INV_REQ_ERR | sys::WC_REM_ACCESS_ERR)
+}
+
+/// Posts a marker behind requests of whose success the device reports nothing. The caller holds no lock.
 ///
 /// It is an RDMA write of no bytes: a peer that permits RDMA writes at all does not look at its key
-/// (InfiniBand architecture, C9-88). A peer whose queue pair does not permit them refuses this one too,
-/// and its connection would end broken instead of in order. So it is posted only if the consumer has posted an
-/// RDMA write on this connection, as far as the ring remembers: if the peer has refused, or refuses, that, the
-/// connection ends so anyway.
+/// (InfiniBand architecture, C9-88). rdma_cm permits them on every queue pair that it connects, and a peer that has
+/// taken that back refuses the marker, which tells as much: it has done what is before ([`is_marker_refused`]).
 ///
-/// Nothing serves where there were sends alone. RDMA reads and atomic operations need a permission of the peer as well,
-/// and a send takes one of its receives. What is local is not in every device: binds and invalidations need
+/// Nothing else serves in all cases. RDMA reads and atomic operations need a permission that peers do not always give,
+/// and a send takes one of the peer's receives. What is local is not in every device: binds and invalidations need
 /// windows, and few drivers have the state in which a send queue drains (SQD). iWARP devices complete a
 /// write when it is queued in TCP, and the end of a connection waits for that itself.
 pub(in crate::device::verbs) fn post_marker(qp: &Qp, hw: &Hw) {
-    let is_write = |posted: PostedWr| matches!(posted.kind(), Kind::Write | Kind::WriteImm);
-    if qp.device.iwarp || !hw.send.remembered().any(is_write) {
+    if qp.device.iwarp {
         return;
     }
     let mut sq = qp.sq.lock();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(super) use self::datagram::post_datagram;
-pub(super) use self::marker::post_marker;
+pub(super) use self::marker::{is_marker_refused, post_marker};
 use self::request::names;
 pub(super) use self::request::{Request, send};
 use super::cq::Cq;
