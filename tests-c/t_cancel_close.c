@@ -16,35 +16,41 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static atomic_bool cleaned, returned;
-static DAT_CNO_HANDLE cno;
-static DAT_EVD_HANDLE software;
-/* The thread that waits. */
-static _Atomic pid_t waiter;
+/* A thread that waits in an IA. */
+struct leaver {
+	/* What the thread waits for. NULL: the EVD. */
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE software;
+	_Atomic pid_t tid;
+	/* The cleanup handler has run; the wait has returned. */
+	atomic_bool cleaned, returned;
+};
 
 static void clean_up(void *arg)
 {
-	(void)arg;
-	cleaned = true;
+	struct leaver *leaver = arg;
+
+	leaver->cleaned = true;
 }
 
 /* The IA is closed, and then the thread is cancelled that waits in it. What the IA had goes with the last reference,
  * which is that thread's. */
 static void *waits_for_the_end(void *arg)
 {
+	struct leaver *leaver = arg;
 	DAT_EVD_HANDLE on_cno;
 	DAT_EVENT event;
 	DAT_COUNT more;
 
-	pthread_cleanup_push(clean_up, arg);
-	waiter = gettid();
-	if (arg)
-		CHECK_RET(dat_cno_wait(cno, DAT_TIMEOUT_INFINITE, &on_cno), DAT_SUCCESS);
+	pthread_cleanup_push(clean_up, leaver);
+	leaver->tid = gettid();
+	if (leaver->cno)
+		CHECK_RET(dat_cno_wait(leaver->cno, DAT_TIMEOUT_INFINITE, &on_cno), DAT_SUCCESS);
 	else
-		CHECK_RET(dat_evd_wait(software, DAT_TIMEOUT_INFINITE, 1, &event, &more),
+		CHECK_RET(dat_evd_wait(leaver->software, DAT_TIMEOUT_INFINITE, 1, &event, &more),
 			  DAT_ABORT);
 	pthread_testcancel();
-	returned = true;
+	leaver->returned = true;
 	pthread_cleanup_pop(0);
 	return NULL;
 }
@@ -54,7 +60,9 @@ static void *waits_for_the_end(void *arg)
 static void cancel_as_the_ia_closes(void (*begin)(pthread_t), void (*cancel_thread)(pthread_t))
 {
 	for (int i = 0; i < 40; i++) {
+		struct leaver leaver = { .cno = DAT_HANDLE_NULL };
 		DAT_CONN_QUAL where;
+		DAT_CNO_HANDLE cno;
 		pthread_t thread;
 		void *result;
 		struct rig rig;
@@ -62,12 +70,12 @@ static void cancel_as_the_ia_closes(void (*begin)(pthread_t), void (*cancel_thre
 		rig_up(&rig);
 		/* The library has a thread for the listener. */
 		listen_any(&rig, &where);
-		software = make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+		leaver.software = make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
 		OK(dat_cno_create(rig.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-		cleaned = returned = false;
-		waiter = 0;
-		REQUIRE(pthread_create(&thread, NULL, waits_for_the_end, i % 2 ? &rig : NULL) == 0);
-		await_asleep(&waiter);
+		if (i % 2)
+			leaver.cno = cno;
+		REQUIRE(pthread_create(&thread, NULL, waits_for_the_end, &leaver) == 0);
+		await_asleep(&leaver.tid);
 		if (begin)
 			begin(thread);
 		OK(dat_ia_close(rig.ia, DAT_CLOSE_ABRUPT_FLAG));
@@ -75,7 +83,7 @@ static void cancel_as_the_ia_closes(void (*begin)(pthread_t), void (*cancel_thre
 		cancel_thread(thread);
 		REQUIRE(pthread_join(thread, &result) == 0);
 		/* Of a thread that has returned glibc gives that result as well, if the signal came then. */
-		CHECK(returned || (result == PTHREAD_CANCELED && cleaned));
+		CHECK(leaver.returned || (result == PTHREAD_CANCELED && leaver.cleaned));
 	}
 }
 
