@@ -12,6 +12,9 @@ use dat_core::testing::device::soft::iwarp::mpa::{
 use dat_core::testing::device::soft::iwarp::rdmap::ReadRequest;
 use dat_core::testing::device::soft::iwarp::wire::*;
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
 use crate::soft::PATIENCE;
 
 /// What the peer offers unless a test wants something else.
@@ -42,7 +45,14 @@ pub fn dial(port: u64) -> TcpStream {
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
     rustix::net::bind(&socket, &SocketAddrV4::new(source, 0)).unwrap();
     let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, u16::try_from(port).unwrap());
-    rustix::net::connect(&socket, &to).unwrap();
+    let mut connected = rustix::net::connect(&socket, &to);
+    // The kernel goes on after a signal, such as the one of libFuzzer's clock.
+    while connected == Err(Errno::INTR) {
+        let mut writable = [PollFd::new(&socket, PollFlags::OUT)];
+        connected = rustix::event::poll(&mut writable, None)
+            .and_then(|_| rustix::net::sockopt::socket_error(&socket)?);
+    }
+    connected.unwrap();
     let socket = TcpStream::from(socket);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();

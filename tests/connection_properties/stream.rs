@@ -78,6 +78,8 @@ struct Sequence {
     mo: u32,
     /// The kind of the Send that goes on.
     opcode: u8,
+    /// Where the FPDUs with the key of the disposable window begin.
+    keys: Vec<usize>,
     read: u32,
     /// Bytes of the current response that were sent, and its read.
     answered: u32,
@@ -92,6 +94,7 @@ fn stream(plan: &Plan<'_>, arena: &Arena, sinks: &[u32], disposable: u32) -> Vec
         send: 1,
         mo: 0,
         opcode: OP_SEND,
+        keys: Vec::new(),
         read: 1,
         answered: 0,
         answering: 0,
@@ -151,7 +154,26 @@ fn stream(plan: &Plan<'_>, arena: &Arena, sinks: &[u32], disposable: u32) -> Vec
             bytes[at] ^= 1 << (bit % 8);
         }
     }
+    hide_misplaced(&at.keys, &mut bytes, plan.crc);
+    end_at_reads(&mut bytes, plan.crc, arena);
     bytes
+}
+
+/// Overwrites each key whose FPDU no receiver finds where it was written, because the length of one
+/// before it is wrong: the key is another in each run, and would be data, or a length.
+fn hide_misplaced(keys: &[usize], stream: &mut [u8], crc: bool) {
+    let mut at = 0;
+    for &begin in keys {
+        while at < begin {
+            at += match fpdu::decode(&stream[at..], crc) {
+                Ok(Decoded::Fpdu(fpdu)) => fpdu.consumed,
+                _ => stream.len(),
+            };
+        }
+        if at != begin {
+            stream[begin + 4..begin + 8].fill(0);
+        }
+    }
 }
 
 /// Changes a byte of a header.
@@ -227,6 +249,7 @@ fn send(
         msn: input.field32(at.send),
         mo: input.field32(at.mo),
     };
+    at.keys.push(bytes.len());
     untagged(plan, input, header, &payload(len, kind), bytes);
     if last {
         (at.send, at.mo) = (at.send.wrapping_add(1), 0);
@@ -349,8 +372,7 @@ fn run(host: &Host, plan: &Plan<'_>, cuts: &[u8]) -> Outcome {
         events.push(event(host, &victim));
         sinks = post_reads(host, &victim, &mut peer, plan.reads);
     }
-    let mut bytes = stream(plan, &host.arena, &sinks, disposable.key);
-    end_at_reads(&mut bytes, plan.crc, &host.arena);
+    let bytes = stream(plan, &host.arena, &sinks, disposable.key);
     write_pieces(host, &mut peer, &Input::cut(&bytes, cuts));
     let _ = peer.shutdown(Shutdown::Write);
     (plan.receives..RECEIVES).for_each(|number| receive(host, &victim, number));
