@@ -9,7 +9,7 @@
 # the part under valgrind, in the dev build and in the machine is of programs that between them
 # create, use and destroy every kind of object.
 set -u -o pipefail
-. "${0%/*}/need.sh" awk cargo cat dirname head make mkdir nproc python3 tail tee
+. "${0%/*}/need.sh" awk cargo cat dirname head make mkdir nice nproc python3 tail tee
 . "${0%/*}/side-by-side.sh"
 
 cd "$(dirname "$0")/.."
@@ -63,45 +63,78 @@ failures() {
 	if [ -n "$said" ]; then echo "$said"; else tail -8 "$1"; fi
 }
 
-# processors: sets $processors to the seconds that all suites so far have taken of the processors
+# processors: sets $processors to the seconds that what this shell has waited for has taken of the processors
 processors() {
 	# A shell of its own would have its own times.
-	times >"$logs/times"
-	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times")
+	times >"$logs/times${lane-}"
+	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times${lane-}")
 }
 
 is_wanted() {
 	case " $wanted " in *" $1 "*) ;; *) return 1 ;; esac
 }
 
-# begin NAME COMMAND...: begins a suite that uses one processor or waits at times. The suites from here to
-# `finish NAME` run beside it.
-declare -A begun=()
+# begin LANE NAME COMMAND... [-- NAME COMMAND...]...: begins suites that run one after the other, beside those
+# that follow to `finish LANE`. They use one processor, or wait at times, or are nice to the others.
+declare -A lanes=()
 begin() {
-	local name=$1
+	local lane=$1
 	shift
-	is_wanted "$name" || return
-	echo "=== $name begins: $*"
 	# A process group of its own, so that all of it can be ended.
 	set -m
-	{
-		"$@" >"$logs/$name.log" 2>&1
-		status=$?
-		echo "$SECONDS" >"$logs/$name.end"
-		exit $status
-	} </dev/null &
+	in_lane "$@" </dev/null &
 	set +m
-	begun[$name]="$! $SECONDS"
+	lanes[$lane]=$!
+}
+
+# in_lane NAME COMMAND... [-- NAME COMMAND...]...: runs the suites, and writes what `finish` reads
+in_lane() {
+	local name command start before status
+	: >"$logs/$lane.lane"
+	while [ $# -gt 0 ]; do
+		name=$1 command=()
+		shift
+		while [ $# -gt 0 ] && [ "$1" != -- ]; do
+			command+=("$1")
+			shift
+		done
+		[ $# = 0 ] || shift
+		is_wanted "$name" || continue
+		echo "=== $name begins: ${command[*]}"
+		start=$SECONDS
+		processors
+		before=$processors
+		"${command[@]}" >"$logs/$name.log" 2>&1
+		status=$?
+		processors
+		echo "$name $status $((SECONDS - start)) $((processors - before))" >>"$logs/$lane.lane"
+	done
 }
 
 interrupted() {
 	local job
-	for job in "${begun[@]}"; do
-		kill -- "-${job% *}" 2>/dev/null
+	for job in "${lanes[@]}"; do
+		kill -- "-$job" 2>/dev/null
 	done
 	exit 1
 }
 trap interrupted INT TERM
+
+# finish LANE
+finish() {
+	local name result seconds taken status
+	wait "${lanes[$1]}"
+	status=$?
+	unset "lanes[$1]"
+	while read -r name result seconds taken; do
+		echo "=== $name has ended"
+		cat "$logs/$name.log"
+		report "$name" "$result" "$seconds" "$taken"
+	done <"$logs/$1.lane"
+	[ $status = 0 ] && return
+	echo "the shell of these suites has died with $status" >"$logs/$1.log"
+	report "$1" $status 0 0
+}
 
 # suite NAME COMMAND...
 suite() {
@@ -115,22 +148,6 @@ suite() {
 	status=$?
 	processors
 	report "$name" $status $((SECONDS - start)) $((processors - before))
-}
-
-# finish NAME
-finish() {
-	local name=$1 job start status before
-	[ "${begun[$name]-}" ] || return
-	read -r job start <<<"${begun[$name]}"
-	processors
-	before=$processors
-	wait "$job"
-	status=$?
-	processors
-	echo "=== $name has ended"
-	cat "$logs/$name.log"
-	report "$name" $status $(($(cat "$logs/$name.end") - start)) $((processors - before))
-	unset "begun[$name]"
 }
 
 # report NAME STATUS SECONDS SECONDS-OF-PROCESSORS: adds up what a suite has reported
@@ -176,28 +193,6 @@ else
 	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 
-suite fmt cargo fmt --all --check
-suite c-format scripts/c-format.sh
-suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
-suite msrv scripts/msrv.sh
-suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
-# The proofs that need Debian's packages must not be passed over here. Many tests wait for a time limit.
-suite rust env RUST_TEST_THREADS=$((2 * $(nproc))) DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
-suite fuzz scripts/fuzz.sh
-suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
-suite loom scripts/loom.sh
-suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
-# A million seeds are a quarter of an hour on two processors.
-suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 40000)" scripts/sim.sh
-suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
-suite build-test scripts/build-test.sh
-suite self-test scripts/self-test.sh build/release
-# Emulation takes its time, and devices and programs of others have races of their own: `make
-# vm-check` runs more, see vm/README.md.
-begin vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
-suite model env MODEL_STEPS="$([ -n "${LONG-}" ] && echo 1000000 || echo 600000)" "${make[@]}" PROFILE=release model
-suite install scripts/install-test.sh
-finish vm
 # Each version of the API and each path once; what they have in common is slow enough. Over shared memory it is the
 # end of a program that matters: valgrind reads all memory then.
 valgrind_part() {
@@ -216,20 +211,43 @@ valgrind_run() {
 	"${make[@]}" PROFILE=release VALGRIND=1 RUNS="$1" TESTS="${programs[*]}" ctest
 }
 
+suite fmt cargo fmt --all --check
+suite c-format scripts/c-format.sh
+# These need processors and nothing else, and get what the others leave. A million seeds of the simulation are a
+# quarter of an hour on two processors.
+begin background msrv nice -n 19 scripts/msrv.sh -- loom nice -n 19 scripts/loom.sh -- \
+	sim nice -n 19 env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 40000)" scripts/sim.sh
+suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
+# The proofs that need Debian's packages must not be passed over here. Many tests wait for a time limit.
+suite rust env RUST_TEST_THREADS=$((2 * $(nproc))) DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
+suite fuzz scripts/fuzz.sh
+suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
+suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
+suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
+suite build-test scripts/build-test.sh
+suite self-test scripts/self-test.sh build/release
+# Emulation takes its time, and devices and programs of others have races of their own: `make
+# vm-check` runs more, see vm/README.md.
+begin machine vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
+suite model env MODEL_STEPS="$([ -n "${LONG-}" ] && echo 1000000 || echo 600000)" "${make[@]}" PROFILE=release model
+suite install scripts/install-test.sh
+suite ctest-valgrind valgrind_part
+finish machine
 # Overflow and debug assertions are in dev builds only, of which this is one.
 suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest
-suite ctest-valgrind valgrind_part
+begin emulation aarch64 scripts/aarch64.sh
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
-begin aarch64 scripts/aarch64.sh
 suite examples scripts/examples-test.sh
 suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
 suite address scripts/address-test.sh build/release
 suite secure scripts/secure-test.sh build/release/lib
-finish aarch64
+finish emulation
 suite packages scripts/packages-test.sh
+finish background
 
 echo '=== summary'
 printf '%s' "$summary"

@@ -37,6 +37,10 @@ mod handle;
 mod kernel;
 mod lock;
 mod log_sink;
+#[cfg_attr(
+    dat_sim,
+    allow(dead_code, reason = "the kernel of the simulation copies itself")
+)]
 mod marked_call;
 mod process;
 pub mod registry;

@@ -328,3 +328,31 @@ fn the_files_that_the_architecture_names_exist() {
         .collect();
     assert!(gone.is_empty(), "{gone:?}");
 }
+
+/// Packages with `test = false` are not built for tests; one that gets tests needs that.
+#[test]
+fn packages_that_are_not_built_for_tests_have_none() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = 0;
+    for folder in ["libdat", "libdat2", "providers/soft-1", "providers/soft-2"]
+        .into_iter()
+        .chain([
+            "providers/verbs-1",
+            "providers/verbs-2",
+            "tests/model",
+            "tests/sim",
+        ])
+    {
+        let folder = root.join(folder);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("\ntest = false\n"), "{folder:?}");
+        let mut sources = Vec::new();
+        files(&folder, &mut sources);
+        for source in &sources {
+            let text = fs::read_to_string(source).unwrap();
+            assert!(!text.contains("#[test]"), "{source:?}");
+            found += 1;
+        }
+    }
+    assert!(found > 8, "{found}");
+}

@@ -14,23 +14,25 @@ use dat_core::abi::common::{
 };
 use dat_core::abi::v2::DAT_PROVIDER;
 use dat_core::error::{Error, Subtype, Version};
-use dat_core::registry::{Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, config};
+use dat_core::registry::{Adapters, Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, config};
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 300;
 
 static BUILTINS: [Builtin; 1] = [Builtin {
-    name: "soft",
+    adapters: Adapters {
+        name: "soft",
+        probe: |_| Ok(String::new()),
+        discover: || {
+            vec![BuiltinIa {
+                name: "soft".into(),
+                params: String::new(),
+            }]
+        },
+    },
     init,
     fini,
     extensions: || None,
-    probe: |_| Ok(String::new()),
-    discover: || {
-        vec![BuiltinIa {
-            name: "soft".into(),
-            params: String::new(),
-        }]
-    },
 }];
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {

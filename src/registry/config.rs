@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::key::Key;
 use super::parse::{self, Line};
-use super::{Builtin, Setup, replaced};
+use super::{Adapters, Setup, replaced};
 use crate::error::{Result, Version};
 use crate::log_sink::STATIC_REGISTRY;
 use crate::reserve::{self, NoMemory};
@@ -168,7 +168,11 @@ impl Entry {
 /// # Errors
 ///
 /// `DAT_INSUFFICIENT_RESOURCES`.
-pub fn add_fallback(setup: &Setup, value: Option<&OsStr>, entries: &mut Vec<Entry>) -> Result<()> {
+pub fn add_fallback<P>(
+    setup: &Setup<P>,
+    value: Option<&OsStr>,
+    entries: &mut Vec<Entry>,
+) -> Result<()> {
     match value.and_then(OsStr::to_str) {
         None if value.is_none() => return Ok(()),
         Some("" | "off") => return Ok(()),
@@ -202,10 +206,10 @@ pub fn add_fallback(setup: &Setup, value: Option<&OsStr>, entries: &mut Vec<Entr
 /// # Errors
 ///
 /// `DAT_INSUFFICIENT_RESOURCES`: then no part of a file counts.
-pub fn entries<P: AsRef<Path>>(
-    setup: &Setup,
+pub fn entries<P: AsRef<Adapters>, F: AsRef<Path>>(
+    setup: &Setup<P>,
     override_file: Option<&OsStr>,
-    default_files: &[P],
+    default_files: &[F],
 ) -> Result<Vec<Entry>> {
     if let Some(file) = override_file {
         let path = Path::new(file);
@@ -235,7 +239,9 @@ pub fn entries<P: AsRef<Path>>(
         }
     }
     let builtins = setup.builtins.iter();
-    Ok(builtins.flat_map(|b| discovered(setup, b)).collect())
+    Ok(builtins
+        .flat_map(|builtin| discovered(setup.version, builtin.as_ref()))
+        .collect())
 }
 
 /// The entries of the text of a file.
@@ -287,8 +293,8 @@ fn file_entries(path: &Path, text: &[u8]) -> Result<Vec<Entry>> {
 /// # Errors
 ///
 /// `DAT_INSUFFICIENT_RESOURCES`.
-fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) -> Result<()> {
-    let Some(soft) = setup.builtins.iter().find(|builtin| builtin.name == SOFT) else {
+fn append_soft<P: AsRef<Adapters>>(setup: &Setup<P>, entries: &mut Vec<Entry>) -> Result<()> {
+    let Some(soft) = setup.builtin(SOFT) else {
         return Ok(());
     };
     let (major, minor) = api_version(setup.version);
@@ -297,7 +303,7 @@ fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) -> Result<()> {
     if entries.iter().filter(ours).any(is_soft) {
         return Ok(());
     }
-    let mut more: Vec<Entry> = discovered(setup, soft);
+    let mut more: Vec<Entry> = discovered(setup.version, soft.as_ref());
     more.retain(|new| {
         let mut ours = entries.iter().filter(ours);
         ours.all(|entry| entry.key.name != new.key.name)
@@ -308,9 +314,9 @@ fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) -> Result<()> {
 }
 
 /// The IAs that a built-in provider offers on this machine, as entries.
-fn discovered(setup: &Setup, builtin: &Builtin) -> Vec<Entry> {
-    let (major, minor) = api_version(setup.version);
-    (builtin.discover)()
+fn discovered(version: Version, adapters: &Adapters) -> Vec<Entry> {
+    let (major, minor) = api_version(version);
+    (adapters.discover)()
         .into_iter()
         .filter_map(|ia| {
             Some(Entry {
@@ -320,7 +326,7 @@ fn discovered(setup: &Setup, builtin: &Builtin) -> Vec<Entry> {
                     minor,
                     thread_safe: true,
                 },
-                target: Target::Builtin(builtin.name.into()),
+                target: Target::Builtin(adapters.name.into()),
                 ia_params: CString::new(ia.params).ok()?,
                 origin: Origin::Builtin,
             })

@@ -10,7 +10,7 @@ use std::ptr;
 
 use super::config::{Entry, Origin, Target};
 use super::key::Key;
-use super::{Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, parse};
+use super::{Adapters, Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, parse};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_NAME_PTR, DAT_PROVIDER_INFO, DAT_RETURN,
     DAT_SUCCESS,
@@ -164,12 +164,22 @@ fn discover() -> Vec<BuiltinIa> {
 }
 
 pub const SOFT: Builtin = Builtin {
-    name: "soft",
+    adapters: Adapters {
+        name: "soft",
+        probe,
+        discover,
+    },
     init,
     fini,
     extensions: || None,
-    probe,
-    discover,
+};
+/// The same under the name of the verbs provider.
+pub const VERBS: Builtin = Builtin {
+    adapters: Adapters {
+        name: "verbs",
+        ..SOFT.adapters
+    },
+    ..SOFT
 };
 pub static BUILTINS: [Builtin; 1] = [SOFT];
 /// A setup with the soft provider of these tests.

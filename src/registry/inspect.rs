@@ -4,7 +4,7 @@
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
 use super::statics::VERBS;
-use super::{Setup, builtin, override_file, replaced};
+use super::{Adapters, Setup, override_file, replaced};
 use crate::{environment, error};
 
 /// An entry of the static registry, explained.
@@ -27,7 +27,7 @@ pub struct Report {
 ///
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES`.
-pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
+pub fn reports<P: AsRef<Adapters>>(setup: &Setup<P>) -> error::Result<Vec<Report>> {
     let file = override_file::path();
     let defaults = config::default_files(setup.version);
     let mut entries = config::entries(setup, file.as_deref(), defaults)?;
@@ -38,7 +38,7 @@ pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
 }
 
 /// Explains one entry.
-pub fn report(setup: &Setup, entry: Entry) -> Report {
+pub fn report<P: AsRef<Adapters>>(setup: &Setup<P>, entry: Entry) -> Report {
     let mut provider = entry.target.to_string();
     let mut note = None;
     let state = match &entry.target {
@@ -46,7 +46,7 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
         Target::Library(library) => match load::probe(library) {
             Ok(()) => Ok(None),
             Err(LoadError::NotInstalled(_)) if replaced::is_replaced(library) => {
-                if builtin(setup.builtins, VERBS).is_some() {
+                if setup.builtin(VERBS).is_some() {
                     provider = format!("builtin:{VERBS} for {provider}");
                     note = replaced::note(library);
                 }
@@ -64,16 +64,20 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
     }
 }
 
-fn probe(setup: &Setup, entry: &Entry, name: &str) -> Result<Option<String>, String> {
+fn probe<P: AsRef<Adapters>>(
+    setup: &Setup<P>,
+    entry: &Entry,
+    name: &str,
+) -> Result<Option<String>, String> {
     let (major, minor) = api_version(setup.version);
     if (entry.key.major, entry.key.minor) != (major, minor) {
         return Err(format!("this library supports DAT {major}.{minor}"));
     }
-    let Some(builtin) = builtin(setup.builtins, name) else {
+    let Some(builtin) = setup.builtin(name) else {
         return Err(format!("this build has no builtin:{name}"));
     };
     let params = replaced::parameters(entry, &entry.key.name);
-    (builtin.probe)(&params.to_string_lossy()).map(Some)
+    (builtin.as_ref().probe)(&params.to_string_lossy()).map(Some)
 }
 
 #[cfg(test)]

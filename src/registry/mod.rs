@@ -81,35 +81,66 @@ pub struct BuiltinEntry<'a> {
     pub origin: &'a Origin,
 }
 
-/// A built-in provider, which `builtin:NAME` in the library field of `dat.conf` selects.
-#[derive(Debug)]
-pub struct Builtin {
-    /// Its name, without the prefix.
+/// The IAs of a built-in provider, which `builtin:NAME` in the library field of `dat.conf` selects.
+#[derive(Clone, Copy, Debug)]
+pub struct Adapters {
+    /// The name of the provider, without the prefix.
     pub name: &'static str,
-    /// Does what `dat_provider_init` of a provider library does. It calls [`add_provider`].
-    pub init: fn(&BuiltinEntry<'_>),
-    /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
-    pub fini: load::Fini,
-    /// `dapl_extensions`, as a provider library has it, if there are extensions.
-    pub extensions: fn() -> Option<DAPL_EXTENSIONS_FUNC>,
     /// The address or device that these parameters select, or why there is none.
     pub probe: fn(params: &str) -> std::result::Result<String, String>,
     /// The IAs that the provider offers on this machine without a `dat.conf`.
     pub discover: fn() -> Vec<BuiltinIa>,
 }
 
-/// What the registry of a library is made from ([`crate::setup`] has the values).
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
+/// A built-in provider.
+#[derive(Debug)]
+pub struct Builtin {
+    /// Its IAs.
+    pub adapters: Adapters,
+    /// Does what `dat_provider_init` of a provider library does. It calls [`add_provider`].
+    pub init: fn(&BuiltinEntry<'_>),
+    /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
+    pub fini: load::Fini,
+    /// `dapl_extensions`, as a provider library has it, if there are extensions.
+    pub extensions: fn() -> Option<DAPL_EXTENSIONS_FUNC>,
+}
+
+impl AsRef<Adapters> for Builtin {
+    fn as_ref(&self) -> &Adapters {
+        &self.adapters
+    }
+}
+
+impl AsRef<Adapters> for Adapters {
+    fn as_ref(&self) -> &Adapters {
+        self
+    }
+}
+
+/// What the registry of a library is made from ([`crate::setup`] has the values). For a list of the
+/// entries the [`Adapters`] of the providers are enough.
+#[derive(Debug)]
+pub struct Setup<P: 'static = Builtin> {
     /// The version of the API.
     pub version: Version,
     /// Its providers, in the order of the built-in table.
-    pub builtins: &'static [Builtin],
+    pub builtins: &'static [P],
 }
 
-/// The built-in provider of a name.
-fn builtin(builtins: &'static [Builtin], name: &str) -> Option<&'static Builtin> {
-    builtins.iter().find(|builtin| builtin.name == name)
+impl<P> Clone for Setup<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Setup<P> {}
+
+impl<P: AsRef<Adapters>> Setup<P> {
+    /// The built-in provider of a name.
+    fn builtin(&self, name: &str) -> Option<&'static P> {
+        let mut builtins = self.builtins.iter();
+        builtins.find(|builtin| builtin.as_ref().name == name)
+    }
 }
 
 /// A registry.

@@ -404,7 +404,8 @@ impl Static {
             let why = format!("this library has it for DAT {major}.{minor} only");
             return Err(Unusable::Error(why));
         }
-        super::builtin(self.setup.builtins, name)
+        self.setup
+            .builtin(name)
             .map(Code::Builtin)
             .ok_or_else(|| Unusable::Error("this build has no such provider".into()))
     }

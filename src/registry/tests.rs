@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_int};
 use std::ptr;
 
-use super::fake::{SCRIPT, SOFT, calls, entry, registry, registry_of, setup, table};
+use super::fake::{SCRIPT, SOFT, VERBS, calls, entry, registry, registry_of, setup, table};
 use super::*;
 use crate::abi::common::{DAT_CLOSE_ABRUPT_FLAG, DAT_INSUFFICIENT_RESOURCES};
 use crate::abi::{v1, v2};
@@ -24,13 +24,7 @@ fn close(registry: &Registry, ia: usize) -> Result<DAT_RETURN> {
     unsafe { registry.close(ptr::without_provenance_mut(ia), DAT_CLOSE_ABRUPT_FLAG) }
 }
 
-static WITH_VERBS: [Builtin; 2] = [
-    SOFT,
-    Builtin {
-        name: "verbs",
-        ..SOFT
-    },
-];
+static WITH_VERBS: [Builtin; 2] = [SOFT, VERBS];
 
 const NOT_REGISTERED: Error = dynamic::NOT_REGISTERED;
 const UNTOUCHED: usize = 0xdead;

@@ -11,7 +11,7 @@ use crate::dapl::boundary::boundary;
 use crate::dapl::table::{self, ProviderTable};
 use crate::dapl::{parameters, provider};
 use crate::device::Device;
-use crate::registry::{self, Builtin, BuiltinEntry, BuiltinIa};
+use crate::registry::{self, Adapters, Builtin, BuiltinEntry, BuiltinIa};
 
 /// Does what `dat_provider_init` of a provider library does.
 fn init<A: ProviderTable, D: Device>(entry: &BuiltinEntry<'_>) {
@@ -58,14 +58,21 @@ fn discover<D: Device>() -> Vec<BuiltinIa> {
         .collect()
 }
 
+/// The IAs of the provider for a device.
+pub const fn adapters<D: Device>() -> Adapters {
+    Adapters {
+        name: D::NAME,
+        probe: probe::<D>,
+        discover: discover::<D>,
+    }
+}
+
 /// The provider for a device, as a library hands it to its registry.
 pub const fn builtin<A: ProviderTable, D: Device>() -> Builtin {
     Builtin {
-        name: D::NAME,
+        adapters: adapters::<D>(),
         init: init::<A, D>,
         fini: fini::<A, D>,
         extensions: A::extensions::<D>,
-        probe: probe::<D>,
-        discover: discover::<D>,
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 
 use dat_core::abi::common::DAT_PROVIDER_INFO;
 use dat_core::error::{Error, Kind, Subtype, Version};
-use dat_core::registry::{self, Builtin, Setup, config, inspect};
+use dat_core::registry::{self, Adapters, Builtin, Setup, config, inspect};
 
 use super::{Dir, Host, NOT_REGISTERED, SETUP, line};
 
@@ -316,15 +316,17 @@ static ENDS: Barrier = Barrier::new(2);
 static SLOW: Setup = Setup {
     version: Version::V2,
     builtins: &[Builtin {
-        name: "slow",
+        adapters: Adapters {
+            name: "slow",
+            probe: |_| Ok(String::new()),
+            discover: Vec::new,
+        },
         init: |_| {
             BEGINS.wait();
             ENDS.wait();
         },
         fini: nothing,
         extensions: || None,
-        probe: |_| Ok(String::new()),
-        discover: Vec::new,
     }],
 };
 

@@ -18,9 +18,9 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Parser, ValueEnum};
-use dat_core::registry::Setup;
 use dat_core::registry::config::api_version;
 use dat_core::registry::inspect::{self, Report};
+use dat_core::registry::{Adapters, Setup};
 use dat_core::{settings, setup};
 use serde_json::{Value, json};
 
@@ -70,10 +70,10 @@ enum Api {
 }
 
 impl Api {
-    fn setup(self) -> Setup {
+    fn setup(self) -> Setup<Adapters> {
         match self {
-            Api::V1 => setup::DAT_1_2,
-            Api::V2 => setup::DAT_2_0,
+            Api::V1 => setup::LIST_1_2,
+            Api::V2 => setup::LIST_2_0,
         }
     }
 }
@@ -185,7 +185,7 @@ struct Listing {
 
 impl Listing {
     /// Opens all IAs.
-    fn of(setup: &Setup) -> io::Result<Listing> {
+    fn of(setup: &Setup<Adapters>) -> io::Result<Listing> {
         let version = api_version(setup.version);
         // Provider libraries find the DAT library in the global scope, so it goes first.
         let library = Library::open(setup.version);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use super::super::config::{self, Origin};
-use super::super::fake::{SCRIPT, SOFT, calls};
+use super::super::fake::{SCRIPT, SOFT, VERBS, calls};
 use super::super::{Builtin, BuiltinEntry, Registry, Setup};
 use super::*;
 use crate::abi::common::{DAT_RETURN, DAT_SUCCESS};
@@ -111,9 +111,8 @@ static PROVIDERS: [Builtin; 2] = [
         ..SOFT
     },
     Builtin {
-        name: "verbs",
         init: |entry| start("verbs", entry),
-        ..SOFT
+        ..VERBS
     },
 ];
 

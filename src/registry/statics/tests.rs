@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::sync::{Barrier, LazyLock};
 
 use super::super::Registry;
-use super::super::fake::{SOFT, entry};
+use super::super::fake::{SOFT, VERBS, entry};
 use super::*;
 use crate::abi::common::{
     DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_INSUFFICIENT_RESOURCES, DAT_NAME_PTR, DAT_PROVIDER_INFO,
@@ -75,13 +75,11 @@ unsafe extern "C" fn fini(_info: *const DAT_PROVIDER_INFO) {}
 
 static BUILTINS: [Builtin; 2] = [
     Builtin {
-        name: "verbs",
         init: |entry| add(refuse, entry),
         fini,
-        ..SOFT
+        ..VERBS
     },
     Builtin {
-        name: "soft",
         init: |entry| add(serve, entry),
         fini,
         ..SOFT
