@@ -304,10 +304,10 @@ fn progress_is_for_terminals() {
     }
 }
 
-#[test]
-fn an_interrupt_ends_the_client_and_not_the_server() {
-    let server = Server::start("interrupt", &[]);
-    let mut long = server.client("interrupt", &["--time", "60"]);
+/// A client that has work for hours, in a measurement.
+fn busy_client(server: &Server, arguments: &[&str]) -> Child {
+    let mut command = server.client("interrupt", &["--time", "3600"]);
+    command.args(arguments);
     // Whoever runs the tests in the background may have it ignored.
     let heard = || {
         // SAFETY: a system call, which may be made between fork and exec.
@@ -315,8 +315,8 @@ fn an_interrupt_ends_the_client_and_not_the_server() {
         Ok(())
     };
     // SAFETY: as above.
-    unsafe { long.pre_exec(heard) };
-    let mut client = long.stdout(Stdio::null()).spawn().unwrap();
+    unsafe { command.pre_exec(heard) };
+    let client = command.stdout(Stdio::null()).spawn().unwrap();
     // Once the client catches the signal, and a while after.
     let catches = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", client.id())).unwrap();
@@ -330,11 +330,61 @@ fn an_interrupt_ends_the_client_and_not_the_server() {
         thread::sleep(Duration::from_millis(10));
     }
     thread::sleep(Duration::from_millis(500));
+    client
+}
+
+fn interrupt(child: &Child) {
     // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(client.id() as libc::pid_t, libc::SIGINT) };
-    assert_eq!(client.wait().unwrap().code(), Some(130));
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+}
+
+/// The exit status of a program that ends soon.
+fn ended(mut child: Child) -> Option<i32> {
+    for _ in 0..1200 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("the program has not ended");
+}
+
+/// While messages arrive all the time, too, in each loop.
+#[test]
+fn an_interrupt_ends_the_client_and_not_the_server() {
+    let server = Server::start("interrupt", &[]);
+    for measurement in [
+        ["-t", "latency", "-o", "send"],
+        ["-t", "latency", "-o", "write"],
+        ["-t", "latency", "-o", "write-poll"],
+        ["-t", "bandwidth", "-o", "send"],
+        ["-t", "rate", "-o", "write"],
+    ] {
+        let client = busy_client(&server, &measurement);
+        interrupt(&client);
+        assert_eq!(ended(client), Some(130), "{measurement:?}");
+    }
     let mut next = server.client("interrupt", &["--json", "-n", "5", "-s", "8"]);
     assert!(!results(&next.output().unwrap()).is_empty());
+}
+
+#[test]
+fn an_interrupt_ends_the_server_that_a_client_keeps_busy() {
+    for measurement in [
+        ["-t", "latency", "-o", "send"],
+        ["-t", "latency", "-o", "write"],
+        ["-t", "latency", "-o", "write-poll"],
+        ["-t", "bandwidth", "-o", "send"],
+    ] {
+        let mut server = Server::start("interrupted", &[]);
+        let client = busy_client(&server, &measurement);
+        interrupt(&server.0);
+        assert_eq!(ended(client), Some(1), "{measurement:?}");
+        let status = server.0.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{measurement:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::failure::Result;
+use super::failure::{Result, check_interrupted};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
 use super::order::{Order, PING};
@@ -81,6 +81,7 @@ pub fn client(side: &mut Side, order: &Order, inbox: &mut Inbox, burst: u32) -> 
     let mut idle = Idle::default();
     let mut ended = None;
     while !dialogue.is_over() {
+        check_interrupted()?;
         for ep in 1..endpoints {
             let open = (done[ep] + u64::from(order.window)).min(granted[ep]);
             let room = open.min(order.count) - posted[ep];
@@ -148,6 +149,7 @@ pub fn server(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> 
     let mut left = order.count * (side.endpoints() as u64 - 1);
     let (mut unreaped, mut bad, mut over) = (0_u64, 0, false);
     while left > 0 || !over {
+        check_interrupted()?;
         let arrived = side.take(Queue::Recv)?;
         if arrived.cookie as usize == FIRST {
             over = arrived.length == LAST;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::client::{Runner, connect, hello};
-use super::failure::{Result, error};
+use super::failure::{Result, check_interrupted, error};
 use super::ia::{Address, Ia};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
@@ -163,7 +163,9 @@ impl Loopback {
                 watch.pause(pace.pause);
             }
             bad += once(self, ep, number)?;
-            watch.lap();
+            if watch.lap() {
+                check_interrupted()?;
+            }
             ep += 1;
             if ep == endpoints {
                 (ep, number) = (0, number + 1);
@@ -193,6 +195,7 @@ impl Loopback {
         let watch = Stopwatch::start(u64::MAX, 0);
         for first in (0..order.count).step_by(order.window as usize) {
             for ep in 0..here.endpoints() {
+                check_interrupted()?;
                 for number in first..first + window {
                     run::prepare::<PLAIN>(here, order, slots, false, ep, number);
                     let at = here.map.source() + slots.offset_as::<PLAIN>(ep, number);

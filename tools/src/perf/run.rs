@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::failure::Result;
+use super::failure::{Result, check_interrupted};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
 use super::order::{Data, Op, Order};
@@ -159,7 +159,9 @@ fn ping_as<const PLAIN: bool>(
             bad += receive::<PLAIN>(side, order, inbox, false)?.1;
             inbox.repost_as::<PLAIN>(side, ep)?;
             side.take_as::<PLAIN>(Queue::Request)?;
-            watch.lap();
+            if watch.lap() {
+                check_interrupted()?;
+            }
         }
     }
     let times = watch.stop();
@@ -179,6 +181,7 @@ fn pong_as<const PLAIN: bool>(side: &mut Side, order: &Order, inbox: &mut Inbox)
     let mut bad = 0;
     for number in 0..order.count {
         for _ in 0..side.endpoints() {
+            check_interrupted()?;
             let (ep, wrong) = receive::<PLAIN>(side, order, inbox, true)?;
             bad += wrong;
             prepare::<PLAIN>(side, order, slots, true, ep, number);
@@ -212,6 +215,7 @@ fn write_poll_plainly(side: &Side, order: &Order, server: bool, pace: Pace) -> R
     let mut watch = Stopwatch::start(pace.group, order.count);
     for turn in 1..=order.count {
         if server {
+            check_interrupted()?;
             await_value(side, arrived, turn, &mut outstanding)?;
         }
         stamp.store(turn, Relaxed);
@@ -225,7 +229,9 @@ fn write_poll_plainly(side: &Side, order: &Order, server: bool, pace: Pace) -> R
         if !server {
             await_value(side, arrived, turn, &mut outstanding)?;
         }
-        watch.lap();
+        if watch.lap() {
+            check_interrupted()?;
+        }
     }
     let times = watch.stop();
     for _ in 0..outstanding {
@@ -245,6 +251,7 @@ fn write_poll_any(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
         for ep in 0..side.endpoints() {
             turn += 1;
             if server {
+                check_interrupted()?;
                 await_word(side, arrived, turn, &mut outstanding)?;
                 read_arrived(side, order);
             } else if pauses {
@@ -265,7 +272,9 @@ fn write_poll_any(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
                 await_word(side, arrived, turn, &mut outstanding)?;
                 read_arrived(side, order);
             }
-            watch.lap();
+            if watch.lap() {
+                check_interrupted()?;
+            }
         }
     }
     let times = watch.stop();
@@ -420,7 +429,9 @@ fn one_sided_as<const PLAIN: bool>(side: &mut Side, order: &Order, pace: Pace) -
             post_one_sided::<PLAIN>(side, order, slots, ep, number)?;
             side.take_as::<PLAIN>(Queue::Request)?;
             bad += check_read::<PLAIN>(side, order, slots, ep, number);
-            watch.lap();
+            if watch.lap() {
+                check_interrupted()?;
+            }
         }
     }
     let times = watch.stop();

@@ -54,13 +54,15 @@ impl Stopwatch {
         }
     }
 
-    /// An operation has ended.
+    /// An operation has ended; whether it is the last one of a group: time to see to the rest of the world.
     #[inline(always)]
-    pub fn lap(&mut self) {
+    pub fn lap(&mut self) -> bool {
         self.in_group += 1;
-        if self.in_group == self.group {
+        let ended = self.in_group == self.group;
+        if ended {
             self.sample();
         }
+        ended
     }
 
     /// A group of operations has ended. Cold, so that the compiler keeps the call out of the way of the loop.

@@ -1,6 +1,6 @@
 //! Streams of operations, and the credits that the receiver of one gives.
 
-use super::failure::Result;
+use super::failure::{Result, check_interrupted};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
 use super::order::{Op, Order};
@@ -47,6 +47,7 @@ fn stream_as<const PLAIN: bool>(
     let mut idle = Idle::default();
     let watch = Stopwatch::start(u64::MAX, 0);
     while left > 0 {
+        check_interrupted()?;
         for ep in 0..endpoints {
             let room = (done[ep] + window).min(granted[ep]).min(order.count) - posted[ep];
             if room < burst && posted[ep] + room < order.count {
@@ -127,6 +128,7 @@ fn absorb_as<const PLAIN: bool>(side: &mut Side, order: &Order, inbox: &mut Inbo
     let mut unreaped = 0;
     let mut bad = 0;
     for _ in 0..order.count * side.endpoints() as u64 {
+        check_interrupted()?;
         let (ep, wrong) = receive::<PLAIN>(side, order, inbox, true)?;
         bad += wrong;
         inbox.repost_as::<PLAIN>(side, ep)?;
