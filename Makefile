@@ -108,7 +108,7 @@ lint:
 
 loom:
 	scripts/deps.sh build
-	scripts/loom.sh
+	LOOM_MAX_PREEMPTIONS='$(or $(LOOM_MAX_PREEMPTIONS),3)' scripts/loom.sh
 
 order:
 	scripts/deps.sh run

@@ -183,6 +183,7 @@ if [ -n "${LONG-}" ]; then
 	dtest_devices= dapltest_devices=
 	vm_only='*'
 	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
+	export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
 else
 	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)

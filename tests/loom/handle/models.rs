@@ -89,6 +89,11 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     super::model::model(f);
 }
 
+fn long_model(f: impl Fn() + Send + Sync + 'static) {
+    super::prepare();
+    super::model::long_model(f);
+}
+
 #[test]
 fn an_object_lives_as_long_as_the_sections_that_found_it() {
     model(|| {
@@ -110,7 +115,7 @@ fn an_object_lives_as_long_as_the_sections_that_found_it() {
 /// A thread that frees must not free what another thread retires after it looked for sections.
 #[test]
 fn nobody_frees_what_was_retired_while_it_looked() {
-    model(|| {
+    long_model(|| {
         let drops = Arc::new(StdUsize::new(0));
         let h = insert(&drops);
         let reader = thread::spawn(move || look(h));
