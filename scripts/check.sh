@@ -63,11 +63,25 @@ failures() {
 	if [ -n "$said" ]; then echo "$said"; else tail -8 "$1"; fi
 }
 
-# processors: sets $processors to the seconds that what this shell has waited for has taken of the processors
+# processors FILE: sets $processors to the seconds that what this shell has waited for has taken of the processors
 processors() {
 	# A shell of its own would have its own times.
-	times >"$logs/times${lane-}"
-	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times${lane-}")
+	times >"$1"
+	processors=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$1")
+}
+
+# timed NAME COMMAND...: runs the command of a suite in a shell that runs nothing else meanwhile, and writes its exit
+# status, its seconds and the seconds that it has taken of the processors
+timed() {
+	local end=$logs/$1.end start=$SECONDS before processors status
+	shift
+	processors "$end"
+	before=$processors
+	"$@"
+	status=$?
+	processors "$end"
+	echo "$status $((SECONDS - start)) $((processors - before))" >"$end"
+	return $status
 }
 
 is_wanted() {
@@ -89,7 +103,7 @@ begin() {
 
 # in_lane NAME COMMAND... [-- NAME COMMAND...]...: runs the suites, and writes what `finish` reads
 in_lane() {
-	local name command start before status
+	local name command
 	: >"$logs/$lane.lane"
 	while [ $# -gt 0 ]; do
 		name=$1 command=()
@@ -101,13 +115,8 @@ in_lane() {
 		[ $# = 0 ] || shift
 		is_wanted "$name" || continue
 		echo "=== $name begins: ${command[*]}"
-		start=$SECONDS
-		processors
-		before=$processors
-		"${command[@]}" >"$logs/$name.log" 2>&1
-		status=$?
-		processors
-		echo "$name $status $((SECONDS - start)) $((processors - before))" >>"$logs/$lane.lane"
+		timed "$name" "${command[@]}" >"$logs/$name.log" 2>&1
+		echo "$name" >>"$logs/$lane.lane"
 	done
 }
 
@@ -122,43 +131,39 @@ trap interrupted INT TERM
 
 # finish LANE
 finish() {
-	local name result seconds taken status
+	local name status
 	wait "${lanes[$1]}"
 	status=$?
 	unset "lanes[$1]"
-	while read -r name result seconds taken; do
+	while read -r name; do
 		echo "=== $name has ended"
 		cat "$logs/$name.log"
-		report "$name" "$result" "$seconds" "$taken"
+		report "$name"
 	done <"$logs/$1.lane"
 	[ $status = 0 ] && return
 	echo "the shell of these suites has died with $status" >"$logs/$1.log"
-	report "$1" $status 0 0
+	echo "$status 0 0" >"$logs/$1.end"
+	report "$1"
 }
 
 # suite NAME COMMAND...
 suite() {
-	local name=$1 status start=$SECONDS before
-	shift
-	is_wanted "$name" || return
-	echo "=== $name: $*"
-	processors
-	before=$processors
-	"$@" 2>&1 | tee "$logs/$name.log"
-	status=$?
-	processors
-	report "$name" $status $((SECONDS - start)) $((processors - before))
+	is_wanted "$1" || return
+	echo "=== $1: ${*:2}"
+	echo '1 0 0' >"$logs/$1.end"
+	timed "$@" 2>&1 | tee "$logs/$1.log"
+	report "$1"
 }
 
-# report NAME STATUS SECONDS SECONDS-OF-PROCESSORS: adds up what a suite has reported
+# report NAME: adds up what a suite has reported
 report() {
-	local name=$1 status=$2 log passed failed skipped
-	log=$logs/$name.log
+	local name=$1 log=$logs/$1.log status seconds taken passed failed skipped
+	read -r status seconds taken <"$logs/$name.end"
 	read -r passed failed skipped < <(count "$log")
 	# A suite that reports no tests is one test itself; one that died has failed.
-	if [ $status != 0 ] && [ "$failed" = 0 ]; then
+	if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
 		failed=1
-	elif [ $status = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
+	elif [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
 		passed=1
 	fi
 	if [ "$failed" != 0 ]; then
@@ -167,7 +172,7 @@ report() {
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
 	summary+=$(printf '%-16s %5d passed %5d failed %5d skipped %5d s, %5d s of processor time' \
-		"$name" "$passed" "$failed" "$skipped" "$3" "$4")$'\n'
+		"$name" "$passed" "$failed" "$skipped" "$seconds" "$taken")$'\n'
 }
 
 every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 examples providers demo address secure packages'
@@ -217,7 +222,7 @@ suite c-format scripts/c-format.sh
 # These need processors and nothing else, and get what the others leave. A million seeds of the simulation are a
 # quarter of an hour on two processors.
 begin background msrv nice -n 19 scripts/msrv.sh -- loom nice -n 19 scripts/loom.sh -- \
-	sim nice -n 19 env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 40000)" scripts/sim.sh
+	sim nice -n 19 env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 20000)" scripts/sim.sh
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
 # The proofs that need Debian's packages must not be passed over here. Many tests wait for a time limit.
