@@ -19,6 +19,7 @@
 //! finished: in these functions the provider may add and remove registrations, while calls that
 //! need the static registry return `DAT_INVALID_STATE`.
 
+mod builtin;
 pub mod config;
 pub mod dynamic;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod replaced;
 pub mod statics;
 mod table;
 
+pub use builtin::{Adapters, Builtin, BuiltinEntry, BuiltinIa, Setup};
 pub use process::*;
 
 use std::ffi::{CStr, c_char, c_void};
@@ -50,7 +52,7 @@ use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::log_sink::{CONSUMER_API, PROVIDER_API};
 use crate::reserve;
-use config::{Entry, Origin};
+use config::Entry;
 use dynamic::Dynamic;
 use ia::{Opens, Reference};
 use key::Key;
@@ -60,88 +62,6 @@ use table::Table;
 /// Prefix of an IA name by which illumos programs declare that they support relaxed ordering of DMA
 /// writes.
 const RO_AWARE: &[u8] = b"RO_AWARE_";
-
-/// An IA that a built-in provider offers on this machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BuiltinIa {
-    /// Its name, at most 255 bytes.
-    pub name: String,
-    /// The parameters its init function gets.
-    pub params: String,
-}
-
-/// What a built-in provider is initialised with.
-#[derive(Clone, Copy, Debug)]
-pub struct BuiltinEntry<'a> {
-    /// The key of the entry.
-    pub info: &'a DAT_PROVIDER_INFO,
-    /// The parameters for the provider.
-    pub params: &'a CStr,
-    /// The place of the entry, for messages.
-    pub origin: &'a Origin,
-}
-
-/// The IAs of a built-in provider, which `builtin:NAME` in the library field of `dat.conf` selects.
-#[derive(Clone, Copy, Debug)]
-pub struct Adapters {
-    /// The name of the provider, without the prefix.
-    pub name: &'static str,
-    /// The address or device that these parameters select, or why there is none.
-    pub probe: fn(params: &str) -> std::result::Result<String, String>,
-    /// The IAs that the provider offers on this machine without a `dat.conf`.
-    pub discover: fn() -> Vec<BuiltinIa>,
-}
-
-/// A built-in provider.
-#[derive(Debug)]
-pub struct Builtin {
-    /// Its IAs.
-    pub adapters: Adapters,
-    /// Does what `dat_provider_init` of a provider library does. It calls [`add_provider`].
-    pub init: fn(&BuiltinEntry<'_>),
-    /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
-    pub fini: load::Fini,
-    /// `dapl_extensions`, as a provider library has it, if there are extensions.
-    pub extensions: fn() -> Option<DAPL_EXTENSIONS_FUNC>,
-}
-
-impl AsRef<Adapters> for Builtin {
-    fn as_ref(&self) -> &Adapters {
-        &self.adapters
-    }
-}
-
-impl AsRef<Adapters> for Adapters {
-    fn as_ref(&self) -> &Adapters {
-        self
-    }
-}
-
-/// What the registry of a library is made from ([`crate::setup`] has the values). For a list of the
-/// entries the [`Adapters`] of the providers are enough.
-#[derive(Debug)]
-pub struct Setup<P: 'static = Builtin> {
-    /// The version of the API.
-    pub version: Version,
-    /// Its providers, in the order of the built-in table.
-    pub builtins: &'static [P],
-}
-
-impl<P> Clone for Setup<P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Setup<P> {}
-
-impl<P: AsRef<Adapters>> Setup<P> {
-    /// The built-in provider of a name.
-    fn builtin(&self, name: &str) -> Option<&'static P> {
-        let mut builtins = self.builtins.iter();
-        builtins.find(|builtin| builtin.as_ref().name == name)
-    }
-}
 
 /// A registry.
 pub struct Registry {
