@@ -73,14 +73,14 @@ processors() {
 # timed NAME COMMAND...: runs the command of a suite in a shell that runs nothing else meanwhile, and writes its exit
 # status, its seconds and the seconds that it has taken of the processors
 timed() {
-	local end=$logs/$1.end start=$SECONDS before processors status
+	local name=$1 start=$SECONDS before processors status
 	shift
-	processors "$end"
+	processors "$logs/$name.times"
 	before=$processors
 	"$@"
 	status=$?
-	processors "$end"
-	echo "$status $((SECONDS - start)) $((processors - before))" >"$end"
+	processors "$logs/$name.times"
+	echo "$status $((SECONDS - start)) $((processors - before))" >"$logs/$name.end"
 	return $status
 }
 
@@ -150,6 +150,7 @@ finish() {
 suite() {
 	is_wanted "$1" || return
 	echo "=== $1: ${*:2}"
+	# Until it has ended it has failed.
 	echo '1 0 0' >"$logs/$1.end"
 	timed "$@" 2>&1 | tee "$logs/$1.log"
 	report "$1"

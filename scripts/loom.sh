@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # loom.sh [TEST-ARGUMENT]...: checks the interleavings of the lock-free parts. LOOM_MAX_PREEMPTIONS
-# widens the search (3 by default, 2 for a model that then takes minutes). In a target directory of its own: the flag changes every crate.
+# widens the search (3 by default, 2 for a model that then takes minutes). In a target directory of its
+# own: the flag changes every crate.
 set -eu
 . "${0%/*}/need.sh" cargo dirname
 

@@ -334,15 +334,16 @@ fn the_files_that_the_architecture_names_exist() {
 fn packages_that_are_not_built_for_tests_have_none() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = 0;
-    for folder in ["libdat", "libdat2", "providers/soft-1", "providers/soft-2"]
-        .into_iter()
-        .chain([
-            "providers/verbs-1",
-            "providers/verbs-2",
-            "tests/model",
-            "tests/sim",
-        ])
-    {
+    for folder in [
+        "libdat",
+        "libdat2",
+        "providers/soft-1",
+        "providers/soft-2",
+        "providers/verbs-1",
+        "providers/verbs-2",
+        "tests/model",
+        "tests/sim",
+    ] {
         let folder = root.join(folder);
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("\ntest = false\n"), "{folder:?}");

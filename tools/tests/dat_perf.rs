@@ -92,13 +92,7 @@ impl Server {
 
     /// Waits for the end of a server that serves one client.
     fn end(mut self) {
-        for _ in 0..200 {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return assert!(status.success());
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        panic!("the server has not ended");
+        assert_eq!(ended(&mut self.0, 10), Some(0));
     }
 }
 
@@ -338,9 +332,9 @@ fn interrupt(child: &Child) {
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
 }
 
-/// The exit status of a program that ends soon.
-fn ended(mut child: Child) -> Option<i32> {
-    for _ in 0..1200 {
+/// The exit status of a program that ends within some seconds.
+fn ended(child: &mut Child, seconds: u32) -> Option<i32> {
+    for _ in 0..20 * seconds {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
         }
@@ -362,9 +356,9 @@ fn an_interrupt_ends_the_client_and_not_the_server() {
         ["-t", "bandwidth", "-o", "send"],
         ["-t", "rate", "-o", "write"],
     ] {
-        let client = busy_client(&server, &measurement);
+        let mut client = busy_client(&server, &measurement);
         interrupt(&client);
-        assert_eq!(ended(client), Some(130), "{measurement:?}");
+        assert_eq!(ended(&mut client, 60), Some(130), "{measurement:?}");
     }
     let mut next = server.client("interrupt", &["--json", "-n", "5", "-s", "8"]);
     assert!(!results(&next.output().unwrap()).is_empty());
@@ -379,11 +373,10 @@ fn an_interrupt_ends_the_server_that_a_client_keeps_busy() {
         ["-t", "bandwidth", "-o", "send"],
     ] {
         let mut server = Server::start("interrupted", &[]);
-        let client = busy_client(&server, &measurement);
+        let mut client = busy_client(&server, &measurement);
         interrupt(&server.0);
-        assert_eq!(ended(client), Some(1), "{measurement:?}");
-        let status = server.0.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{measurement:?}");
+        assert_eq!(ended(&mut client, 60), Some(1), "{measurement:?}");
+        assert_eq!(ended(&mut server.0, 60), Some(130), "{measurement:?}");
     }
 }
 
