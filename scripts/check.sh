@@ -188,7 +188,7 @@ if [ -n "${LONG-}" ]; then
 	valgrind_1=() valgrind_2=()
 	dtest_devices= dapltest_devices=
 	vm_only='*'
-	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
+	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe behaviour:rxe)
 	export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
 else
 	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
@@ -196,8 +196,8 @@ else
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr))*'
-	vm=(iwarp:siw yama:siw suite:rxe)
+	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr)|behaviour/@(connection|rejected|nobody_listens|graceful|twice|with_receives|connected_again|messages|segments|operations|write_with_an_unknown_key|every))*'
+	vm=(iwarp:siw yama:siw suite:rxe behaviour:rxe)
 fi
 
 # Each version of the API and each path once; what they have in common is slow enough. Over shared memory it is the

@@ -13,6 +13,8 @@ set -u
 . "$here/dapl-utils.sh"
 # shellcheck source=vm/suite.sh
 . "$here/suite.sh"
+# shellcheck source=vm/behaviour.sh
+. "$here/behaviour.sh"
 
 endings='write-key write-bounds read-key read-bounds long-message close crash
 	server-write-key server-read-key server-long-message server-close server-crash'
@@ -155,6 +157,11 @@ group_mixed() {
 	extension_cases $other $ours
 	dapltest_cases $ours $other
 	dapltest_cases $other $ours
+}
+
+# What a program sees of our library, line by line beside what OpenFabrics' lets it see.
+group_behaviour() {
+	behaviour_cases
 }
 
 # Shared memory where Yama lets processes reach their descendants alone, as those of a user without

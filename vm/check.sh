@@ -20,7 +20,7 @@ fi
 out=$(realpath "$out")
 groups=("$@")
 [ $# -gt 0 ] || groups=(iwarp:siw base:rxe base:siw loaded:rxe loaded:siw ours:rxe ours:siw
-	mixed:rxe mixed:siw provider:rxe provider:siw yama:siw suite:rxe suite:siw)
+	mixed:rxe mixed:siw provider:rxe provider:siw yama:siw suite:rxe suite:siw behaviour:rxe)
 for i in "${!groups[@]}"; do
 	case ${groups[i]} in *:*) ;; *) groups[i]+=:siw ;; esac
 done
