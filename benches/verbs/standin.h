@@ -67,11 +67,19 @@ static inline int at(const char *point)
 #endif
 }
 
+/*
+ * Whether the device is one of another kind, by the environment variable STANDIN_DEVICE: "siw", the kernel's
+ * software iWARP, or "type 1", a device whose windows are of type 1.
+ */
+bool standin_is(const char *kind);
+
 /* The device has failed: it does nothing more. */
 extern _Atomic bool ibv_standin_failed;
 /* Has the device fail: the contexts report it, and then they and their channels have no more events. */
 void ibv_standin_fail(void);
 void standin_stop_queue_pairs(void);
+/* Takes two queue pairs, by their numbers, to RTS, as the kernel does for iWARP; an error if one is gone. */
+int ibv_standin_connect_queue_pairs(uint32_t one, uint32_t other);
 /* How many queue pairs there are. */
 int ibv_standin_queue_pairs(void);
 

@@ -271,9 +271,19 @@ int rdma_resolve_route(struct rdma_cm_id *cm_id, int timeout)
 
 /* --- queue pairs -------------------------------------------------------------------------- */
 
+static bool is_iwarp(struct rdma_cm_id *cm_id)
+{
+	return cm_id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 int rdma_init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr, int *mask)
 {
 	*mask = IBV_QP_STATE;
+	/* Those that the kernel changes itself. */
+	if (is_iwarp(cm_id) && attr->qp_state != IBV_QPS_INIT) {
+		*mask = 0;
+		return 0;
+	}
 	switch (attr->qp_state) {
 	case IBV_QPS_INIT:
 		attr->port_num = 1;
@@ -371,6 +381,13 @@ int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	id->reads = param->initiator_depth;
 	if (peer->reads > param->responder_resources)
 		peer->reads = param->responder_resources;
+	if (is_iwarp(cm_id)) {
+		if (ibv_standin_connect_queue_pairs(id->qp_num, peer->qp_num))
+			return fail(EINVAL);
+		established(id, NULL);
+		established(peer, param);
+		return 0;
+	}
 	if (cm_id->qp && make_ready(cm_id))
 		return fail(EINVAL);
 	if (!peer->base.qp) {

@@ -295,6 +295,23 @@ void standin_stop_queue_pairs(void)
 	pthread_mutex_unlock(&lock);
 }
 
+int ibv_standin_connect_queue_pairs(uint32_t one, uint32_t other)
+{
+	struct qp *ends[2] = { NULL, NULL };
+
+	pthread_mutex_lock(&lock);
+	if (one < MAX_QP && other < MAX_QP) {
+		ends[0] = qps[one];
+		ends[1] = qps[other];
+	}
+	for (int i = 0; ends[0] && ends[1] && i < 2; i++) {
+		ends[i]->peer = ends[1 - i];
+		ends[i]->base.state = IBV_QPS_RTS;
+	}
+	pthread_mutex_unlock(&lock);
+	return ends[0] && ends[1] ? 0 : EINVAL;
+}
+
 int ibv_standin_queue_pairs(void)
 {
 	int count = 0;

@@ -39,6 +39,13 @@ static uint32_t next_key(void)
 	return ++key << 8;
 }
 
+bool standin_is(const char *kind)
+{
+	const char *is = getenv("STANDIN_DEVICE");
+
+	return is && !strcmp(is, kind);
+}
+
 int (*_Atomic ibv_standin_at)(const char *point);
 _Atomic bool ibv_standin_failed;
 
@@ -158,12 +165,29 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr wr = { .wr_id = bind->wr_id,
+				  .opcode = IBV_WR_BIND_MW,
+				  .send_flags = bind->send_flags };
+	struct ibv_send_wr *bad;
+	int error = standin_post_send(qp, &wr, &bad);
+
+	if (!error)
+		mw->rkey = next_key();
+	return error;
+}
+
 /* --- the device --------------------------------------------------------------------------- */
 
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(2, sizeof *list);
 
+	if (standin_is("siw")) {
+		device.node_type = IBV_NODE_RNIC;
+		device.transport_type = IBV_TRANSPORT_IWARP;
+	}
 	if (list)
 		list[0] = &device;
 	if (count)
@@ -204,6 +228,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 	context->base.num_comp_vectors = 1;
 	context->base.ops.alloc_mw = alloc_mw;
 	context->base.ops.dealloc_mw = dealloc_mw;
+	context->base.ops.bind_mw = bind_mw;
 	context->base.ops.poll_cq = poll_cq;
 	context->base.ops.req_notify_cq = req_notify_cq;
 	context->base.ops.post_send = standin_post_send;
@@ -227,10 +252,11 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.fw_ver = "0",
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = 4096,
-		.vendor_id = 0x1234,
+		.vendor_id = standin_is("siw") ? 0x626d74 : 0x1234,
 		.max_qp = MAX_QP,
 		.max_qp_wr = 1 << 14,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		.device_cap_flags = standin_is("type 1") ? IBV_DEVICE_MEM_WINDOW :
+							   IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_mw = 1 << 16,
 		.max_sge = 16,
 		.max_sge_rd = 16,

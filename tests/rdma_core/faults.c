@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -464,6 +465,36 @@ static void ep_disconnect__behind_suppressed_requests(void)
 	rig_down(&b);
 }
 
+/* The same on software iWARP, whose completions the library puts into order. */
+static void ep_disconnect__behind_suppressed_requests_over_iwarp(void)
+{
+	enum { CONNECTIONS = 10 };
+	struct rig a, b;
+	struct mem from, to;
+	unsigned long long start;
+
+	setenv("STANDIN_DEVICE", "siw", 1);
+	rig_up(&a);
+	rig_up(&b);
+	from = make_mem(&a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	to = make_mem(&b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	at_points(at_marker);
+	start = now_us();
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, NULL, true);
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, &to, true);
+	for (int i = 0; i < CONNECTIONS; i++)
+		end_behind(&a, &b, &from, &to, false);
+	CHECK(markers == 3 * CONNECTIONS);
+	CHECK(now_us() - start < 3 * CONNECTIONS * 500000 / 2);
+	marker_fails = true;
+	end_behind(&a, &b, &from, NULL, true);
+	CHECK(markers == 3 * CONNECTIONS + 1);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* --- reads that the peer does not answer --------------------------------------------------- */
 
 /* Some devices never complete a read on a queue pair that may have none outstanding. */
@@ -511,6 +542,7 @@ static const struct tap_test tests[] = {
 	T(ep_disconnect, of_an_accept_with_an_srq),
 	T(srq, buffers_that_are_flushed_late),
 	T(ep_disconnect, behind_suppressed_requests),
+	T(ep_disconnect, behind_suppressed_requests_over_iwarp),
 	T(ep_post_rdma_read, that_the_peer_answers_none_of),
 	TAP_END,
 };

@@ -25,7 +25,8 @@ impl CompletionOrder {
         while let Some((slot, posted)) = ring.oldest() {
             match self.0.remove(&slot) {
                 Some(entry) => {
-                    if !(posted.unsignaled() && entry.0.status == WcStatus::Success) {
+                    let done = posted.unsignaled() && entry.0.status == WcStatus::Success;
+                    if !(done || posted.is_marker()) {
                         out(entry);
                     }
                 }
@@ -99,6 +100,19 @@ mod tests {
         assert_eq!(complete(&mut order, &ring, last, 3), []);
         assert_eq!(complete(&mut order, &ring, read, 1), [3]);
         assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn markers_do_not_complete() {
+        for status in [WcStatus::Success, WcStatus::Flushed] {
+            let (ring, mut order) = (WrRing::new(2).unwrap(), CompletionOrder::default());
+            post(&ring, 0, WrFlags::UNSIGNALED, false);
+            let marker = PostedWr::new(1, 0, Kind::Write, WrFlags::UNSIGNALED).as_marker();
+            let slot = ring.push(marker.with_signal(true)).unwrap();
+            let mut out = Vec::new();
+            order.complete(&ring, slot, entry(1, status), |e| out.push(e.0.wr_id));
+            assert_eq!((out, ring.len()), (vec![], 0));
+        }
     }
 
     #[test]

@@ -16,17 +16,16 @@ pub(in crate::device::verbs) fn is_marker_refused(posted: &PostedWr, wc: &sys::W
 /// Posts a marker behind requests of whose success the device reports nothing. The caller holds no lock.
 ///
 /// It is an RDMA write of no bytes: a peer that permits RDMA writes at all does not look at its key
-/// (InfiniBand architecture, C9-88). rdma_cm permits them on every queue pair that it connects, and a peer that has
-/// taken that back refuses the marker, which tells as much: it has done what is before ([`is_marker_refused`]).
+/// (InfiniBand architecture, C9-88; RFC 5040, section 5.1). rdma_cm permits them on every queue pair that it connects,
+/// and a peer that has taken that back refuses the marker, which tells as much: it has done what is before
+/// ([`is_marker_refused`]).
 ///
 /// Nothing else serves in all cases. RDMA reads and atomic operations need a permission that peers do not always give,
 /// and a send takes one of the peer's receives. What is local is not in every device: binds and invalidations need
 /// windows, and few drivers have the state in which a send queue drains (SQD). iWARP devices complete a
-/// write when it is queued in TCP, and the end of a connection waits for that itself.
+/// write, and what is before it, when it is queued in TCP; the end of a connection waits for TCP itself, but flushes
+/// requests that are not queued there yet.
 pub(in crate::device::verbs) fn post_marker(qp: &Qp, hw: &Hw) {
-    if qp.device.iwarp {
-        return;
-    }
     let mut sq = qp.sq.lock();
     if !sq.open().is_some_and(|open| std::ptr::eq(open, hw)) {
         return;
