@@ -123,6 +123,13 @@ static DAT_RMR_CONTEXT key_of(DAT_RMR_HANDLE rmr)
 	return param.rmr_context;
 }
 
+static DAT_RETURN bind_window(const struct pair *pair, DAT_RMR_HANDLE rmr, const struct mem *mem,
+			      DAT_LMR_TRIPLET *range, DAT_RMR_CONTEXT *key)
+{
+	return dx_rmr_bind(rmr, mem->lmr, range, DAT_MEM_PRIV_REMOTE_READ_FLAG, pair->ep_a,
+			   cookie(1), DAT_COMPLETION_DEFAULT_FLAG, key);
+}
+
 /* A message of the peer invalidates the key of a window: the window is bound to nothing, and its region can be
  * freed. A key that the window has no more has no effect, and the end of the connection none on what is told. */
 static void windows__closed_by_the_peer(void)
@@ -140,8 +147,7 @@ static void windows__closed_by_the_peer(void)
 		CHECK(key_of(rmr) == 0);
 		for (int i = 0; i < 2; i++) {
 			old = key;
-			OK(dx_rmr_bind(rmr, mem.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG,
-				       pair.ep_a, cookie(1), DAT_COMPLETION_DEFAULT_FLAG, &key));
+			OK(bind_window(&pair, rmr, &mem, &range, &key));
 			CHECK(key_of(rmr) == key);
 			EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
 			CHECK(key_of(rmr) == key);
@@ -165,6 +171,43 @@ static void windows__closed_by_the_peer(void)
 		if (round == 0)
 			OK(dat_rmr_free(rmr));
 	}
+	pair_down(&pair);
+}
+
+/* A window of type 1 stays one of the device: each bind gives it another key, and one behind the end of the
+ * connection is flushed and changes nothing. */
+static void windows__of_type_1(void)
+{
+	DAT_RMR_CONTEXT first, second, none, late;
+	DAT_EVENT event;
+	DAT_LMR_TRIPLET range;
+	DAT_RMR_HANDLE rmr;
+	struct pair pair;
+	struct mem mem;
+
+	setenv("STANDIN_DEVICE", "type 1", 1);
+	pair_up(&pair, NULL);
+	mem = make_mem(&pair.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	range = dx_local(mem.local, mem.at, 100);
+	OK(dat_rmr_create(pair.a.pz, &rmr));
+	OK(bind_window(&pair, rmr, &mem, &range, &first));
+	EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+	OK(bind_window(&pair, rmr, &mem, &range, &second));
+	EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+	CHECK(first != second);
+	CHECK(key_of(rmr) == second);
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_RET(bind_window(&pair, rmr, &mem, &range, &late), DAT_SUCCESS);
+	event = EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+	CHECK(event.event_data.rmr_completion_event_data.status == DAT_DTO_ERR_FLUSHED);
+	CHECK(late == second);
+	CHECK(key_of(rmr) == second);
+	range.segment_length = 0;
+	CHECK_RET(bind_window(&pair, rmr, &mem, &range, &none), DAT_SUCCESS);
+	EXPECT(pair.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+	OK(dat_rmr_free(rmr));
 	pair_down(&pair);
 }
 
@@ -231,6 +274,7 @@ static const struct tap_test tests[] = {
 	T(disconnect, behind_a_suppressed_request),
 	T(windows, memory_that_cannot_be_written),
 	T(windows, closed_by_the_peer),
+	T(windows, of_type_1),
 	T(fork, a_child_keeps_no_descriptor),
 	TAP_END,
 };

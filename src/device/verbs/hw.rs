@@ -302,8 +302,7 @@ impl Hw {
 
     /// Keeps a bind until it completes.
     pub fn add_bind(&self, slot: u32, bind: Bind) {
-        // A type 1 window is not closed with the queue pair. The lock of its state, which is taken to
-        // close one, is held by the caller and must not be waited for under those of the queues.
+        // A type 1 window is not closed with the queue pair.
         if let Some(key) = bind.key() {
             self.windows.lock().add(key, &bind.window);
         }

@@ -178,6 +178,11 @@ impl Mw {
         }))
     }
 
+    /// Type 1: the key of the window, unless the consumer has freed it.
+    fn type1_key(&self) -> Option<u32> {
+        self.state.lock().current.as_ref().map(HwWindow::key)
+    }
+
     /// The queue pair of this number is being closed.
     pub(super) fn queue_pair_closed(&self, number: u64) {
         let mut state = self.state.lock();
@@ -347,10 +352,9 @@ fn post_type1(
     bind: Bind,
 ) -> Result<u32, PostError> {
     let window = wr.window.clone();
-    let state = window.state.lock();
-    let current = state.current.as_ref().ok_or(PostError::Key)?;
+    let mut key = window.type1_key();
     let info = match wr.region {
-        Some(_) => info(&qp.device, wr, &current.pd).ok_or(PostError::QueueFull)?,
+        Some(_) => info(&qp.device, wr, &window.pd).ok_or(PostError::QueueFull)?,
         None => sys::MwBindInfo {
             mr: null_mut(),
             addr: 0,
@@ -358,13 +362,19 @@ fn post_type1(
             access: 0,
         },
     };
-    qp.post_request(
+    let result = qp.post_request(
         posted,
         bind.context,
         &pin(),
         |Ready {
              hw, slot, wr_id, ..
          }| {
+            // Here alone: a bind that is flushed notifies the consumer, without this lock.
+            let state = window.state.lock();
+            let Some(current) = &state.current else {
+                key = None;
+                return libc::EINVAL;
+            };
             hw.add_bind(slot, bind);
             let mut request = sys::MwBind {
                 wr_id,
@@ -378,13 +388,16 @@ fn post_type1(
                     None => libc::EOPNOTSUPP,
                 }
             };
+            // The device has given it a new one.
+            key = Some(current.key());
             if error != 0 {
                 hw.drop_bind(slot);
             }
             error
         },
-    )?;
-    Ok(current.key())
+    );
+    let key = key.ok_or(PostError::Key)?;
+    result.map(|()| key)
 }
 
 #[cfg(test)]
