@@ -83,8 +83,10 @@ int ibv_standin_connect_queue_pairs(uint32_t one, uint32_t other);
 /* How many queue pairs there are. */
 int ibv_standin_queue_pairs(void);
 
-/* An event of a queue pair. */
-void standin_report(struct ibv_context *context, enum ibv_event_type type, struct ibv_qp *qp);
+/* An event of a queue pair or of a shared receive queue. */
+void standin_report(struct ibv_context *context, enum ibv_event_type type, void *element);
+/* Has the shared receive queue fail that was made last. */
+void ibv_standin_fail_srq(void);
 
 /* Wakes whoever waits on the channel of an armed queue. */
 void standin_tell(struct cq *cq);

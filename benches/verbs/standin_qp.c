@@ -149,6 +149,13 @@ static bool make_room(struct receives *receives, uint32_t count)
 	return receives->wr_id;
 }
 
+static struct ibv_srq *last_srq;
+
+void ibv_standin_fail_srq(void)
+{
+	standin_report(last_srq->context, IBV_EVENT_SRQ_ERR, last_srq);
+}
+
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct srq *srq = calloc(1, sizeof *srq);
@@ -160,6 +167,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	srq->base.context = pd->context;
 	srq->base.srq_context = attr->srq_context;
 	srq->base.pd = pd;
+	last_srq = &srq->base;
 	return &srq->base;
 }
 

@@ -97,9 +97,9 @@ void ibv_standin_fail(void)
 	pthread_mutex_unlock(&lock);
 }
 
-void standin_report(struct ibv_context *context, enum ibv_event_type type, struct ibv_qp *qp)
+void standin_report(struct ibv_context *context, enum ibv_event_type type, void *element)
 {
-	struct ibv_async_event event = { .event_type = type, .element.qp = qp };
+	struct ibv_async_event event = { .event_type = type, .element.qp = element };
 
 	if (write(((struct context *)context)->async_write_end, &event, sizeof event) < 0)
 		abort();

@@ -1,7 +1,7 @@
 //! `dat_ia_open`: makes an instance of an IA together with its asynchronous EVD.
 
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::abi::Abi;
 use super::boundary::{creation, non_null};
@@ -12,7 +12,7 @@ use super::object::lookup_opt;
 use super::parameters;
 use super::provider::{self, Instance};
 use crate::abi::common::*;
-use crate::device::Device;
+use crate::device::{Device, DeviceHandler};
 use crate::error::{Error, Result, Subtype};
 
 /// Least length of an asynchronous EVD, in events. Programs ask for a minimum with rare errors in
@@ -35,6 +35,18 @@ pub(super) fn create<D: Device>(
     })?;
     let ia = Ia::create((name, for_query), device, parameters, instance)?;
     Ok((ia, parameters.shown))
+}
+
+/// The handler of the device.
+struct Upcall<D: Device>(Weak<Ia<D>>);
+
+impl<D: Device> DeviceHandler for Upcall<D> {
+    fn failed(&self) {
+        if let Some(ia) = self.0.upgrade() {
+            let number = DAT_ASYNC_ERROR_IA_CATASTROPHIC;
+            ia.async_event(number, ia.handle(), DAT_IA_CATASTROPHIC_ERROR);
+        }
+    }
 }
 
 /// `dat_ia_open`, the provider's part.
@@ -91,6 +103,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
             unsafe { async_evd_handle.write(evd.handle().0) };
             ia.set_async_evd(evd, owned);
         }
+        ia.device.set_handler(Arc::new(Upcall(Arc::downgrade(&ia))));
         if shown {
             figures::offer::<A, D>(&ia);
         }

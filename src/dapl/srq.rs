@@ -79,16 +79,23 @@ impl<D: Device> Child for Srq<D> {
 /// The handler of the device's queue.
 struct Upcall<D: Device>(OnceLock<Weak<Srq<D>>>);
 
+impl<D: Device> Upcall<D> {
+    /// Reports an asynchronous error. There is no event number for an SRQ; the reason tells them apart.
+    fn report(&self, reason: DAT_SRQ_ASYNC_ERROR_REASON) {
+        if let Some(srq) = self.0.get().and_then(Weak::upgrade) {
+            let number = DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR;
+            srq.base.ia.async_event(number, srq.handle(), reason);
+        }
+    }
+}
+
 impl<D: Device> SrqHandler for Upcall<D> {
     fn limit(&self) {
-        if let Some(srq) = self.0.get().and_then(Weak::upgrade) {
-            // There is no event number for this; the reason tells it from other errors.
-            srq.base.ia.async_event(
-                DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR,
-                srq.handle(),
-                DAT_SRQ_LOW_WATERMARK_EVENT,
-            );
-        }
+        self.report(DAT_SRQ_LOW_WATERMARK_EVENT);
+    }
+
+    fn failed(&self) {
+        self.report(DAT_SRQ_TRANSFER_TO_ERROR);
     }
 }
 

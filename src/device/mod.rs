@@ -53,6 +53,12 @@ use crate::handle::pin::pin;
 /// the consumer. A short queue in the kernel would only delay peers that connect at the same time.
 const KERNEL_BACKLOG: i32 = 65536;
 
+/// Receives what happens to a device as a whole. Implemented by the IA.
+pub trait DeviceHandler: Send + Sync {
+    /// The device has failed or was removed, and all its connections have ended. Called once.
+    fn failed(&self);
+}
+
 /// Receives what happens to a queue pair. Implemented by the EP.
 pub trait QpHandler: Send + Sync {
     /// The connection changed. Each connection attempt ends in exactly one of the events
@@ -71,6 +77,8 @@ pub trait SrqHandler: Send + Sync {
     /// Fewer buffers are left than [`SharedReceiveQueue::arm_limit`] asked for; the arming is
     /// used up.
     fn limit(&self);
+    /// The device has lost the queue: no more of its buffers are used.
+    fn failed(&self);
 }
 
 /// Receives the connection requests of a listener. Implemented by PSP and RSP.
@@ -345,6 +353,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     /// A message for the log: what is wrong with the parameters or the machine.
     fn open(params: &str) -> Result<Arc<Self>, String>;
+    /// Sets what receives the events of the device as a whole, once. A device that cannot fail has none.
+    fn set_handler(&self, _handler: Arc<dyn DeviceHandler>) {}
     /// Limits and identity.
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.

@@ -67,6 +67,44 @@ static DAT_EP_HANDLE make_datagram_ep(const struct rig *rig)
 	return make_ep(rig, &attr);
 }
 
+/* Each of two IAs has told the program, in the EVDs of both, that it cannot be used any more, and before that, that
+ * `drained` takes no more buffers of its shared receive queue, if that is not NULL. */
+static void expect_catastrophe(const struct rig *a, const struct rig *b, DAT_EP_HANDLE drained)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct rig *at = i ? b : a;
+		bool failed_a = false, failed_b = false, is_drained = !drained;
+
+		for (int left = drained ? 3 : 2; left--;) {
+			DAT_EVENT event;
+			DAT_COUNT more;
+			DAT_ASYNCH_ERROR_EVENT_DATA error;
+
+			OK(dat_evd_wait(at->async_evd, SOON, 1, &event, &more));
+			error = event.event_data.asynch_error_event_data;
+			if (event.event_number == DAT_ASYNC_ERROR_EP_BROKEN) {
+				CHECK(!is_drained && error.dat_handle == drained);
+				CHECK_EQ(error.reason, DAT_EP_TRANSFER_TO_ERROR);
+				is_drained = true;
+				continue;
+			}
+			CHECK_EQ(event.event_number, DAT_ASYNC_ERROR_IA_CATASTROPHIC);
+			CHECK_EQ(error.reason, DAT_IA_CATASTROPHIC_ERROR);
+			failed_a |= error.dat_handle == a->ia;
+			failed_b |= error.dat_handle == b->ia;
+			/* The endpoint is one of the second IA. */
+			CHECK(!failed_b || is_drained);
+		}
+		CHECK(failed_a && failed_b && is_drained);
+		EXPECT_NOTHING(at->async_evd);
+	}
+}
+
+static void fail_device(void)
+{
+	((void (*)(void))stand_in("ibv_standin_fail"))();
+}
+
 /* Each connection is broken at once, although the device flushes nothing, and attempts end. The library
  * sleeps afterwards. */
 static void device__fails(void)
@@ -93,7 +131,7 @@ static void device__fails(void)
 	OK(recv_nothing(make_datagram_ep(&pair.a), 1));
 
 	start = now_us();
-	((void (*)(void))stand_in("ibv_standin_fail"))();
+	fail_device();
 	for (int i = 0; i < ENDPOINTS + 2; i++) {
 		DAT_EVENT_NUMBER number = await_end(&pair.a);
 
@@ -108,6 +146,7 @@ static void device__fails(void)
 	expect_flushed(pair.a.recv_evd, ENDPOINTS + 1);
 	expect_flushed(pair.b.recv_evd, ENDPOINTS);
 	CHECK(ep_state(last) == DAT_EP_STATE_DISCONNECTED);
+	expect_catastrophe(&pair.a, &pair.b, NULL);
 
 	used = used_us();
 	pause_us(500 * 1000);
@@ -337,6 +376,79 @@ static void ep_disconnect__of_an_accept_with_an_srq(void)
 
 /* --- buffers of a shared receive queue ------------------------------------------------------ */
 
+static DAT_COUNT outstanding(DAT_SRQ_HANDLE srq)
+{
+	DAT_SRQ_PARAM param;
+
+	OK(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
+	return param.outstanding_dto_count;
+}
+
+/* A device fails that holds buffers of a shared receive queue: what had completed is not lost, each endpoint is told
+ * that it takes no more buffers, nothing waits for the device to flush them, and all can be freed. */
+static void srq__of_a_device_that_fails(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_EP_HANDLE ep_a, ep_b, unconnected;
+	unsigned long long start;
+	DAT_SRQ_HANDLE srq;
+	struct rig a, b;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+	ep_b = ep_with_srq(&b, srq);
+	unconnected = ep_with_srq(&b, srq);
+	for (int i = 1; i <= 3; i++)
+		OK(dat_srq_post_recv(srq, 0, NULL, cookie(i)));
+	connect_eps(&a, ep_a, &b, ep_b);
+	OK(send_nothing(ep_a, 4, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 4, DAT_DTO_SUCCESS);
+	start = now_us();
+	fail_device();
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	/* The device has half a second to say that it has flushed the last buffer, unless it has failed. */
+	CHECK(now_us() - start < 500000 / 2);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(b.recv_evd);
+	expect_catastrophe(&a, &b, ep_b);
+	CHECK_EQ(outstanding(srq), 2);
+	/* There is room for as many as before. */
+	OK(dat_srq_post_recv(srq, 0, NULL, cookie(5)));
+	OK(dat_srq_post_recv(srq, 0, NULL, cookie(6)));
+	CHECK_RET(dat_srq_post_recv(srq, 0, NULL, cookie(7)), DAT_INSUFFICIENT_RESOURCES);
+	OK(dat_ep_reset(ep_b));
+	OK(dat_ep_free(ep_b));
+	OK(dat_ep_free(unconnected));
+	OK(dat_srq_free(srq));
+	OK(dat_ep_free(ep_a));
+	RIG_DOWN_UNUSED(&a);
+	RIG_DOWN_UNUSED(&b);
+}
+
+static void srq__that_fails(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_CONN_QUAL qualifier;
+	DAT_SRQ_HANDLE srq;
+	struct rig rig;
+
+	rig_up(&rig);
+	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
+	OK(dat_srq_post_recv(srq, 0, NULL, cookie(1)));
+	listen_any(&rig, &qualifier);
+	((void (*)(void))stand_in("ibv_standin_fail_srq"))();
+	error = EXPECT(rig.async_evd, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR)
+			.event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == srq);
+	CHECK_EQ(error.reason, DAT_SRQ_TRANSFER_TO_ERROR);
+	OK(dat_srq_free(srq));
+	rig_down(&rig);
+}
+
 static int at_flush(const char *point)
 {
 	return !strcmp(point, "flush_srq");
@@ -540,6 +652,8 @@ static const struct tap_test tests[] = {
 	T(ep_free, beside_another_endpoint_of_its_srq),
 	T(ep_modify, beside_a_post),
 	T(ep_disconnect, of_an_accept_with_an_srq),
+	T(srq, of_a_device_that_fails),
+	T(srq, that_fails),
 	T(srq, buffers_that_are_flushed_late),
 	T(ep_disconnect, behind_suppressed_requests),
 	T(ep_disconnect, behind_suppressed_requests_over_iwarp),

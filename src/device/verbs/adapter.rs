@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::lock::Mutex;
 
@@ -28,6 +28,7 @@ use super::sys;
 use super::wr_table::WrTable;
 use crate::delay;
 use crate::descriptor::Foreign;
+use crate::device::DeviceHandler;
 
 /// The object that an event is for. The libraries hand back a number, never a pointer of ours: the
 /// number of an object that was freed has no target.
@@ -91,6 +92,8 @@ pub(super) struct Adapter {
     pub reports_last_buffer: AtomicBool,
     /// See [`Adapter::has_failed`].
     failed: AtomicBool,
+    /// Receives the failure of the device.
+    pub handler: OnceLock<Arc<dyn DeviceHandler>>,
     /// The descriptors of the context and the channels, which a forked child closes: the kernel ends connections and
     /// gives ports back when the last copy is closed.
     descriptors: Vec<Foreign>,
@@ -267,6 +270,7 @@ impl Adapter {
             device_events: Mutex::default(),
             reports_last_buffer: AtomicBool::new(true),
             failed: AtomicBool::new(false),
+            handler: OnceLock::new(),
             descriptors: descriptor.into_iter().collect(),
         };
         // SAFETY: the context is open until the adapter is dropped, which no child reaches.

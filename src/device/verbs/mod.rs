@@ -73,8 +73,8 @@ use self::params::Params;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    DeviceIdentity, HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler,
-    QpParts, RecvWr, SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
+    DeviceHandler, DeviceIdentity, HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr,
+    QpHandler, QpParts, RecvWr, SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
 };
 use crate::handle::Guard;
 
@@ -343,6 +343,10 @@ impl Device for Verbs {
             max_private: if iwarp { PRIVATE_IWARP } else { PRIVATE_IB },
             regions: Regions::default(),
         }))
+    }
+
+    fn set_handler(&self, handler: Arc<dyn DeviceHandler>) {
+        let _ = self.adapter.handler.set(handler);
     }
 
     fn attr(&self) -> &DeviceAttr {

@@ -256,9 +256,12 @@ impl Service {
                     srq.on_limit();
                 }
             }
-            (sys::EVENT_SRQ_ERR, _) => {
+            (sys::EVENT_SRQ_ERR, Some(Target::Srq(srq))) => {
                 let device = &self.adapter.name;
                 log::error!("a shared receive queue of the RDMA device {device} has failed");
+                if let Some(srq) = srq.upgrade() {
+                    srq.on_failure();
+                }
             }
             _ => {}
         }
@@ -308,6 +311,9 @@ impl Service {
         log::error!("the RDMA device {} {what}", self.adapter.name);
         for qp in self.adapter.queue_pairs() {
             connect::on_device_failure(&qp, cause);
+        }
+        if let Some(handler) = self.adapter.handler.get() {
+            handler.failed();
         }
     }
 

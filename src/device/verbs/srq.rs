@@ -180,6 +180,11 @@ impl Srq {
         self.handler.limit();
     }
 
+    /// The device reports that it has lost the queue. Called by the service thread.
+    pub(super) fn on_failure(&self) {
+        self.handler.failed();
+    }
+
     fn modify(&self, attr: &mut sys::SrqAttr, mask: i32) -> io::Result<()> {
         // SAFETY: the queue is valid.
         match unsafe { (self.device.adapter.lib.ibv_modify_srq)(self.raw, attr, mask) } {

@@ -11,6 +11,10 @@ impl SrqHandler for Limits {
     fn limit(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn failed(&self) {
+        unreachable!("no queue of this device fails");
+    }
 }
 
 /// A shared receive queue and memory for it, in a domain of their own.
