@@ -10,7 +10,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long a call of the stand-in gives another thread that may have to wait for the caller. */
 enum { WINDOW = 300 * 1000 };
@@ -336,6 +338,56 @@ static void ep_free__beside_another_endpoint_of_its_srq(void)
 	rig_down(&b);
 }
 
+static int at_route(const char *point)
+{
+	if (!strcmp(point, "resolve_route"))
+		pause_us(5 * 1000);
+	return 0;
+}
+
+static void connect_once(void)
+{
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	pair_down(&pair);
+}
+
+static atomic_bool over;
+
+static void *connects_often(void *unused)
+{
+	while (!over)
+		connect_once();
+	return unused;
+}
+
+/* A child is forked while another thread connects: rdma-core has a lock for the whole process there. */
+static void fork__beside_connects(void)
+{
+	pthread_t thread;
+
+	connect_once();
+	at_points(at_route);
+	REQUIRE(pthread_create(&thread, NULL, connects_often, NULL) == 0);
+	for (int i = 0; i < 20; i++) {
+		int status;
+		pid_t child = fork();
+
+		REQUIRE(child >= 0);
+		if (child == 0) {
+			alarm(15);
+			connect_once();
+			_exit(tap_status());
+		}
+		REQUIRE(waitpid(child, &status, 0) == child);
+		CHECK_EQ(status, 0);
+		pause_us(1000);
+	}
+	over = true;
+	pthread_join(thread, NULL);
+}
+
 /* --- a message of the handshake that is lost ---------------------------------------------- */
 
 static int at_establish(const char *point)
@@ -651,6 +703,7 @@ static const struct tap_test tests[] = {
 	T(ep_free, beside_connect),
 	T(ep_free, beside_another_endpoint_of_its_srq),
 	T(ep_modify, beside_a_post),
+	T(fork, beside_connects),
 	T(ep_disconnect, of_an_accept_with_an_srq),
 	T(srq, of_a_device_that_fails),
 	T(srq, that_fails),

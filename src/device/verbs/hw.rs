@@ -258,6 +258,7 @@ impl Hw {
         if raw.is_null() {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        let _use = LibraryUse::begin();
         // SAFETY: the queue pair is open and stays so.
         match unsafe { (lib.ibv_modify_qp)(raw, attr, mask) } {
             0 => Ok(()),

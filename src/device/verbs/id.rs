@@ -151,6 +151,7 @@ impl CmId {
 
     /// Starts to resolve the route to the peer.
     pub fn resolve_route(&self, timeout: Duration) -> io::Result<()> {
+        let _use = LibraryUse::begin();
         // SAFETY: the id is valid.
         check(unsafe { (self.adapter.lib.rdma_resolve_route)(self.raw, millis(timeout)) })
     }

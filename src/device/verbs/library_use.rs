@@ -6,9 +6,18 @@
 //! one of them is a [`LibraryUse`], and a fork waits until there is none, for half a second at most. Were
 //! there some all the time, the child leaves the libraries alone ([`is_usable`]).
 //!
-//! The locks are that of librdmacm for its devices and identifiers, that of libibverbs for its list of
-//! devices, and that for the memory which children do not get (`ibv_fork_init`), which whatever registers
-//! memory or makes a queue takes.
+//! The locks are these:
+//!
+//! * that of librdmacm for its devices and identifiers: what makes, binds, resolves and destroys identifiers, and
+//!   what reads events;
+//! * that of librdmacm for its questions to the daemon `ibacm`: what resolves a route, each time where that daemon
+//!   runs and once where it does not;
+//! * that of libibverbs for its list of devices;
+//! * that of libibverbs for the memory which children do not get (`ibv_fork_init`): what registers memory, makes or
+//!   destroys a queue, and what changes a queue pair where the driver maps a page then;
+//! * those of libnl for its sockets and caches: what lists devices or makes an address handle.
+//!
+//! Posts, polls, notifications, and what asks the connection manager of the kernel for something else take none.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;

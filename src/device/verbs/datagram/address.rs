@@ -8,6 +8,7 @@ use crate::lock::Mutex;
 
 use crate::device::AddressHandle;
 use crate::device::verbs::adapter::Adapter;
+use crate::device::verbs::library_use::LibraryUse;
 use crate::device::verbs::mr::Pd;
 use crate::device::verbs::{Verbs, sys};
 
@@ -153,6 +154,7 @@ impl HwAddress {
         // Posts make some.
         let _disabled = cancel::Disabled::begin();
         let mut route = *route;
+        let _use = LibraryUse::begin();
         // SAFETY: the domain is valid.
         let raw = unsafe { (pd.device().adapter.lib.ibv_create_ah)(pd.raw, &mut route) };
         (!raw.is_null()).then(|| {
@@ -167,6 +169,7 @@ impl HwAddress {
 impl Drop for HwAddress {
     fn drop(&mut self) {
         let _disabled = cancel::Disabled::begin();
+        let _use = LibraryUse::begin();
         // SAFETY: ours; queue pairs keep a reference until the device has executed what is sent to it.
         unsafe { (self.pd.device().adapter.lib.ibv_destroy_ah)(self.raw) };
     }
