@@ -44,6 +44,8 @@ struct qp {
 	struct receives own, *receives;
 	struct ibv_qp_cap cap;
 	bool signal_all;
+	/* When a buffer of its shared receive queue is flushed, in microseconds; 0 for none. */
+	unsigned long long flushes_at;
 	/* The peer was destroyed: posts find the queue pair in the error state, programs do not. */
 	bool peer_is_gone;
 };
@@ -85,6 +87,8 @@ int ibv_standin_queue_pairs(void);
 
 /* An event of a queue pair or of a shared receive queue. */
 void standin_report(struct ibv_context *context, enum ibv_event_type type, void *element);
+/* Flushes what a device that takes its time has flushed by now. */
+void standin_flush_late(struct ibv_context *context);
 /* Has the shared receive queue fail that was made last. */
 void ibv_standin_fail_srq(void);
 

@@ -319,6 +319,7 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
 /* Nothing ever happens to the device, unless a test has it fail. */
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+	standin_flush_late(context);
 	return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
 }
 
