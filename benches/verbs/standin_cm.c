@@ -30,6 +30,8 @@ struct id {
 	/* RDMA reads that may be outstanding. */
 	uint8_t reads;
 	bool listens, connected, gone;
+	/* The peer has not answered the request, as a test wants it. */
+	bool asks;
 	struct id *next;
 };
 
@@ -182,6 +184,9 @@ int rdma_destroy_id(struct rdma_cm_id *cm_id)
 {
 	struct id *id = (struct id *)cm_id;
 
+	/* The kernel would wait for the answer of the peer. */
+	if (id->asks)
+		at("blocks");
 	rdma_disconnect(cm_id);
 	id->gone = true;
 	id->listens = false;
@@ -354,6 +359,9 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 
 	id->qp_num = number(cm_id, param);
 	id->reads = param->initiator_depth;
+	id->asks = at("connect");
+	if (id->asks)
+		return 0;
 	listener = listener_at(rdma_get_dst_port(cm_id));
 	if (!listener) {
 		tell(id, NULL, RDMA_CM_EVENT_REJECTED, 8 /* no such service */, NULL);
@@ -368,6 +376,16 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	id->peer = other;
 	tell(other, listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, param);
 	return 0;
+}
+
+/* The limit of the kernel has passed for each request without an answer. */
+void rdma_standin_time_out(void)
+{
+	for (struct id *id = ids; id; id = id->next)
+		if (id->asks) {
+			id->asks = false;
+			tell(id, NULL, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+		}
 }
 
 static void established(struct id *id, struct rdma_conn_param *param)

@@ -20,7 +20,9 @@ enum { WINDOW = 300 * 1000 };
 /* Something of the stand-in, which the library has loaded. */
 static void *stand_in(const char *name)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+	bool is_cm = !strncmp(name, "rdma_", 5);
+	void *library =
+		dlopen(is_cm ? "librdmacm.so.1" : "libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
 	void *found = library ? dlsym(library, name) : NULL;
 
 	REQUIRE(found);
@@ -388,6 +390,74 @@ static void fork__beside_connects(void)
 	pthread_join(thread, NULL);
 }
 
+/* --- requests without an answer ------------------------------------------------------------- */
+
+static atomic_int requests, blocked;
+
+static int at_request(const char *point)
+{
+	blocked += !strcmp(point, "blocks");
+	if (strcmp(point, "connect"))
+		return 0;
+	requests++;
+	return 1;
+}
+
+static void await_queue_pairs(int count)
+{
+	int (*queue_pairs)(void) = (int (*)(void))stand_in("ibv_standin_queue_pairs");
+
+	for (int i = 0; queue_pairs() != count && i < 1000; i++)
+		pause_us(10 * 1000);
+	CHECK_EQ(queue_pairs(), count);
+}
+
+/* The kernel keeps the identifier and the queue pair of an iWARP request until the peer has answered, and blocks who
+ * destroys one of them. They are destroyed afterwards, also when the IA is closed, and nobody waits for that. */
+static void ep_free__of_a_request_without_an_answer(void)
+{
+	void (*time_out)(void);
+	DAT_CONN_QUAL qualifier;
+	struct rig a, b;
+
+	setenv("STANDIN_DEVICE", "siw", 1);
+	rig_up(&b);
+	listen_any(&b, &qualifier);
+	time_out = (void (*)(void))stand_in("rdma_standin_time_out");
+	at_points(at_request);
+	for (int closes = 0; closes < 2; closes++) {
+		DAT_EP_HANDLE freed, again;
+
+		rig_up(&a);
+		freed = make_ep(&a, NULL);
+		again = make_ep(&a, NULL);
+		requests = 0;
+		OK(try_connect(freed, &b, qualifier, SOON));
+		OK(try_connect(again, &b, qualifier, SOON));
+		for (int i = 0; requests < 2 && i < 1000; i++)
+			pause_us(10 * 1000);
+		OK(dat_ep_free(freed));
+		OK(dat_ep_disconnect(again, DAT_CLOSE_ABRUPT_FLAG));
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_ep_reset(again));
+		/* Those of the two requests, and that of the endpoint since the reset. */
+		await_queue_pairs(3);
+		if (closes) {
+			rig_down(&a);
+			await_queue_pairs(2);
+			time_out();
+		} else {
+			time_out();
+			await_queue_pairs(1);
+			EXPECT_NOTHING(a.connect_evd);
+			rig_down(&a);
+		}
+		await_queue_pairs(0);
+	}
+	CHECK_EQ(blocked, 0);
+	rig_down(&b);
+}
+
 /* --- a message of the handshake that is lost ---------------------------------------------- */
 
 static int at_establish(const char *point)
@@ -704,6 +774,7 @@ static const struct tap_test tests[] = {
 	T(ep_free, beside_another_endpoint_of_its_srq),
 	T(ep_modify, beside_a_post),
 	T(fork, beside_connects),
+	T(ep_free, of_a_request_without_an_answer),
 	T(ep_disconnect, of_an_accept_with_an_srq),
 	T(srq, of_a_device_that_fails),
 	T(srq, that_fails),

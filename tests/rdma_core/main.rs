@@ -138,5 +138,5 @@ fn version_30() {
 /// What happens when the device fails, and when another thread comes in between.
 #[test]
 fn faults() {
-    check("faults", "faults", 12, &[], NON_PEER_REJECTED);
+    check("faults", "faults", 13, &[], NON_PEER_REJECTED);
 }

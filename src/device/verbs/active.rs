@@ -146,7 +146,6 @@ pub(super) fn send_request(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
 
 /// Sends the request. The queue pair may be freed meanwhile.
 fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
-    let sending = id.sending();
     let request = qp.upgrade().and_then(|qp| prepare(&qp, attempt, id));
     let Some((data, mut param)) = request else {
         return;
@@ -155,9 +154,8 @@ fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
     param.private_data_len = data.len() as u8;
     // SAFETY: the data is there until the end of this function.
     let result = unsafe { id.connect(&mut param) };
-    drop(sending);
     let Err(error) = result else { return };
-    id.set_waiting(false);
+    id.not_sent();
     if let Some(qp) = qp.upgrade() {
         not_sent(&qp, attempt, &error);
     }
@@ -177,7 +175,9 @@ fn prepare(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)
     let data = state.active.as_ref()?.private_data();
     // Under the lock: a thread that ends the attempt from now on knows that the peer gets a
     // request.
-    id.set_waiting(qp.device.iwarp);
+    if qp.device.iwarp {
+        id.wait_for_answer();
+    }
     drop(state);
     qp.log_step(Step::RequestSent);
     let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);

@@ -25,6 +25,7 @@ use super::qp::Qp;
 use super::service::Jobs;
 use super::srq::{PostedBuffers, Srq};
 use super::sys;
+use super::unanswered::Unanswered;
 use super::wr_table::WrTable;
 use crate::delay;
 use crate::descriptor::Foreign;
@@ -82,8 +83,8 @@ pub(super) struct Adapter {
     pub jobs: Jobs,
     /// Connection requests that block the thread which sends them.
     pub connect_calls: Arc<BlockingCalls>,
-    /// Calls that destroy objects which the kernel still uses.
-    pub destroy_calls: Arc<BlockingCalls>,
+    /// Connection requests whose identifiers and queue pairs the kernel still uses.
+    pub unanswered: Unanswered,
     targets: Mutex<Targets>,
     /// Events of the device that were read and not handled.
     device_events: Mutex<VecDeque<DeviceEvent>>,
@@ -258,7 +259,7 @@ impl Adapter {
             srqs: WrTable::new(),
             jobs,
             connect_calls: BlockingCalls::new(MAX_CONNECT_CALLS),
-            destroy_calls: BlockingCalls::new(1),
+            unanswered: Unanswered::default(),
             lib,
             name: device.to_owned(),
             iwarp: port.transport == sys::TRANSPORT_IWARP,

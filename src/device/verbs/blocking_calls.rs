@@ -1,10 +1,8 @@
 //! Calls of the kernel that block, made in threads of their own.
 //!
-//! An iWARP device keeps the queue pair and the identifier of a connection request until the peer
-//! has answered or a limit of the kernel has passed, which is ten seconds for siw; a call that
-//! destroys them takes as long. siw also connects TCP before it sends a request, which takes two
-//! minutes if the peer does not react. Neither a consumer that gives an attempt up nor the thread
-//! that serves the IA may wait so long. The threads exist only while they have calls to make.
+//! siw connects TCP before it sends a request, which takes two minutes if the peer does not react. Neither a
+//! consumer that gives an attempt up nor the thread that serves the IA may wait so long. The threads exist only while
+//! they have calls to make, which take no lock of rdma-core: a fork does not wait for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

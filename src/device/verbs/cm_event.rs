@@ -13,6 +13,8 @@ use crate::device::connection_log::{Cause, Step};
 
 /// The data of an event, which is valid when the event was acknowledged.
 pub(super) struct CmEventData {
+    /// Number by which the event names its identifier.
+    pub token: u64,
     /// The object that the event is for; `None` if that was freed.
     pub target: Option<Target>,
     /// Kind and status of the event.
@@ -52,13 +54,13 @@ impl CmEventData {
         };
         let is_request = event.event == sys::CM_CONNECT_REQUEST;
         // SAFETY: the ids are valid until the event is acknowledged.
-        let target = unsafe {
+        let context = unsafe {
             let id = if is_request {
                 event.listen_id
             } else {
                 event.id
             };
-            adapter.target((*id).context)
+            (*id).context
         };
         let request = is_request.then(|| {
             let none_yet = Target::Request(Weak::new());
@@ -77,7 +79,8 @@ impl CmEventData {
             },
         };
         CmEventData {
-            target,
+            token: context.addr() as u64,
+            target: adapter.target(context),
             kind: CmEventKind {
                 event: event.event,
                 status: event.status,

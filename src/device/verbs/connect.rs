@@ -206,8 +206,6 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, event: CmEventData) {
     };
     let active = qp.state.lock().active.is_some();
     let connecting = phase == Phase::Connecting;
-    // An event about a request that was sent is its answer.
-    id.set_waiting(false);
     let kind = event.kind;
     if let Some(step) = kind.step() {
         let entry = LogEntry::step_with(|| qp.identity(&qp.state.lock()), step, &kind);

@@ -348,23 +348,19 @@ impl Hw {
     /// has queued are lost.
     pub fn close(&self) {
         if let Some(raw) = self.take() {
-            let _use = LibraryUse::begin();
             self.destroy(raw);
         }
     }
 
-    /// The same, with the identifier of the connection or of the attempt to make one: while the
-    /// kernel uses both, a thread of its own waits for that.
+    /// The same, with the identifier of the connection or of the attempt to make one: once the kernel uses
+    /// both no more.
     pub fn close_with(self: &Arc<Self>, id: Option<&Arc<CmId>>) {
         let Some(id) = id.filter(|id| id.is_waiting()) else {
             return self.close();
         };
         if let Some(raw) = self.take() {
-            let (hw, id, raw) = (self.clone(), id.clone(), AtomicPtr::new(raw));
-            self.device.adapter.destroy_calls.run(move || {
-                drop(id.sending());
-                hw.destroy(raw.into_inner());
-            });
+            let (hw, raw) = (self.clone(), AtomicPtr::new(raw));
+            id.after_answer(move || hw.destroy(raw.into_inner()));
         }
     }
 
@@ -387,6 +383,7 @@ impl Hw {
     }
 
     fn destroy(&self, raw: *mut sys::Qp) {
+        let _use = LibraryUse::begin();
         // SAFETY: ours, and not used any more.
         unsafe { (self.device.adapter.lib.ibv_destroy_qp)(raw) };
     }

@@ -5,10 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use crate::lock::{Mutex, MutexGuard};
 
 use super::adapter::{Adapter, Target, check};
 use super::address::{self, Storage};
@@ -23,10 +20,6 @@ pub(super) struct CmId {
     pub raw: *mut sys::CmId,
     /// Number by which events name the identifier.
     pub token: u64,
-    /// See [`CmId::is_waiting`].
-    waiting: AtomicBool,
-    /// See [`CmId::sending`].
-    sending: Mutex<()>,
 }
 
 // SAFETY: librdmacm is thread-safe, and the id is valid until the drop.
@@ -58,8 +51,6 @@ impl CmId {
             adapter: adapter.clone(),
             raw,
             token: token.keep(),
-            waiting: AtomicBool::new(false),
-            sending: Mutex::default(),
         })
     }
 
@@ -75,26 +66,30 @@ impl CmId {
             adapter: adapter.clone(),
             raw,
             token: token.keep(),
-            waiting: AtomicBool::new(false),
-            sending: Mutex::default(),
         }
     }
 
     /// Whether the kernel waits for the peer's reply to a request. Until it arrives, calls that
     /// destroy the identifier or the queue pair of an iWARP device block.
     pub fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Acquire)
+        self.adapter.unanswered.has(self.token)
     }
 
-    /// A request is being sent, or was answered.
-    pub fn set_waiting(&self, waiting: bool) {
-        self.waiting.store(waiting, Ordering::Release);
+    /// A request is about to be sent.
+    pub fn wait_for_answer(&self) {
+        self.adapter.unanswered.sent(self.token);
     }
 
-    /// Held while a request is being sent: the request names the queue pair by its number, which must
-    /// not be that of another queue pair meanwhile.
-    pub fn sending(&self) -> MutexGuard<'_, ()> {
-        self.sending.lock()
+    /// The request was not sent after all. The caller holds no lock.
+    pub fn not_sent(&self) {
+        self.adapter.unanswered.answered(self.token);
+        // The thread that serves the IA may wait for that alone.
+        self.adapter.jobs.wake();
+    }
+
+    /// Makes a call that would block while the kernel waits for a reply: when that has arrived.
+    pub fn after_answer(&self, call: impl FnOnce() + Send + 'static) {
+        self.adapter.unanswered.after(self.token, call);
     }
 
     /// Sends a request.
@@ -191,12 +186,7 @@ impl Drop for CmId {
     fn drop(&mut self) {
         self.adapter.unregister(self.token);
         let unused = UnusedId(self.raw, self.adapter.clone());
-        if self.is_waiting() {
-            self.adapter.destroy_calls.run(move || unused.destroy());
-        } else {
-            let _use = LibraryUse::begin();
-            unused.destroy();
-        }
+        self.after_answer(move || unused.destroy());
     }
 }
 
@@ -208,6 +198,7 @@ unsafe impl Send for UnusedId {}
 
 impl UnusedId {
     fn destroy(self) {
+        let _use = LibraryUse::begin();
         // SAFETY: ours; the service thread acknowledges events of it as soon as it has read them.
         unsafe { (self.1.lib.rdma_destroy_id)(self.0) };
     }

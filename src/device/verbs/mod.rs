@@ -8,6 +8,7 @@
 //! Verbs ── adapter          the open device, its channels, and the targets of its events
 //!    │     service          the thread that handles events
 //!    │     blocking_calls   threads for calls of the kernel that block
+//!    │     unanswered       requests whose objects the kernel still uses
 //!    ├ Qp ─── hw            the queue pair of the device, one for each connection
 //!    │         ring         requests that are outstanding
 //!    ├ Cq   Srq   Pd   Mr   Mw
@@ -48,6 +49,7 @@ mod srq;
 pub mod sys;
 mod teardown;
 pub mod tuning;
+mod unanswered;
 mod wc;
 mod wr_table;
 

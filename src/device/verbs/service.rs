@@ -122,7 +122,7 @@ const WAS_REMOVED: &str = "was removed";
 
 impl Service {
     fn run(&mut self) {
-        while !self.adapter.jobs.stop.load(Ordering::Acquire) {
+        while !self.is_over() {
             let (ready, ended) = self.sleep();
             if ready & WAKE != 0 {
                 let mut count = [0; 8];
@@ -150,6 +150,11 @@ impl Service {
             self.closing
                 .retain(|qp| qp.upgrade().is_some_and(|qp| !qp.try_close()));
         }
+    }
+
+    /// Whether the IA is closed, and nothing is left of it that an event is to end.
+    fn is_over(&self) -> bool {
+        self.adapter.jobs.stop.load(Ordering::Acquire) && self.adapter.unanswered.is_empty()
     }
 
     /// Waits for events. Gives the sources that have some, and those that have no more: when a device is
@@ -285,6 +290,8 @@ impl Service {
             if data.kind.event == sys::CM_DEVICE_REMOVAL {
                 self.device_is_gone(WAS_REMOVED, &data.kind);
             }
+            // An event about a request that was sent is its answer.
+            self.adapter.unanswered.answered(data.token);
             match data.target.clone() {
                 Some(Target::Conn(qp, attempt)) => {
                     if let Some(qp) = qp.upgrade() {
