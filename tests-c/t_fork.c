@@ -189,26 +189,43 @@ static void fork__child_of_a_child(void)
 	down();
 }
 
-/* One end of a connection between two processes: messages of both. */
-static void ping_pong(struct rig *rig, DAT_EP_HANDLE ep, bool first)
+/* The messages of a connection between two processes. An iWARP peer ends the connection that sends one before there
+ * is a receive for it. */
+enum { BYTES = 30000, MESSAGES = 20 };
+
+/* Memory for the messages of both ends, and the receive for the first one. */
+static struct mem receive_first(const struct rig *rig, DAT_EP_HANDLE ep)
 {
 	struct mem mem = make_mem(rig, 1 << 16, DAT_MEM_PRIV_ALL_FLAG);
-	DAT_LMR_TRIPLET in = dx_local(mem.local, mem.at, 30000);
-	DAT_LMR_TRIPLET out = dx_local(mem.local, mem.at + 32768, 30000);
+	DAT_LMR_TRIPLET in = dx_local(mem.local, mem.at, BYTES);
 
-	for (unsigned i = 0; i < 20; i++) {
-		OK(dat_ep_post_recv(ep, 1, &in, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
-		if (!first) {
-			EXPECT_DTO(rig->recv_evd, 1, DAT_DTO_SUCCESS);
-			CHECK(filled(mem.at, 30000, i));
-		}
-		fill(mem.at + 32768, 30000, i);
-		OK(dat_ep_post_send(ep, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
-		EXPECT_DTO(rig->request_evd, 2, DAT_DTO_SUCCESS);
-		if (first) {
-			EXPECT_DTO(rig->recv_evd, 1, DAT_DTO_SUCCESS);
-			CHECK(filled(mem.at, 30000, i));
-		}
+	OK(dat_ep_post_recv(ep, 1, &in, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	return mem;
+}
+
+static void send_message(struct rig *rig, DAT_EP_HANDLE ep, const struct mem *mem, unsigned number)
+{
+	DAT_LMR_TRIPLET out = dx_local(mem->local, mem->at + 32768, BYTES);
+
+	fill(mem->at + 32768, BYTES, number);
+	OK(dat_ep_post_send(ep, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(rig->request_evd, 2, DAT_DTO_SUCCESS);
+}
+
+/* One end: messages of both. */
+static void ping_pong(struct rig *rig, DAT_EP_HANDLE ep, const struct mem *mem, bool first)
+{
+	DAT_LMR_TRIPLET in = dx_local(mem->local, mem->at, BYTES);
+
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		if (first)
+			send_message(rig, ep, mem, i);
+		EXPECT_DTO(rig->recv_evd, 1, DAT_DTO_SUCCESS);
+		CHECK(filled(mem->at, BYTES, i));
+		if (i + 1 < MESSAGES)
+			OK(dat_ep_post_recv(ep, 1, &in, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+		if (!first)
+			send_message(rig, ep, mem, i);
 	}
 }
 
@@ -216,12 +233,14 @@ static void connects(void)
 {
 	struct rig rig;
 	DAT_EP_HANDLE ep;
+	struct mem mem;
 
 	rig_up(&rig);
 	ep = make_ep(&rig, NULL);
+	mem = receive_first(&rig, ep);
 	OK(try_connect(ep, &rig, qualifier, SOON));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	ping_pong(&rig, ep, true);
+	ping_pong(&rig, ep, &mem, true);
 	OK(dat_ep_disconnect(ep, DAT_CLOSE_GRACEFUL_FLAG));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	rig_down(&rig);
@@ -230,10 +249,11 @@ static void connects(void)
 static void accepts(struct rig *rig)
 {
 	DAT_EP_HANDLE ep = make_ep(rig, NULL);
+	struct mem mem = receive_first(rig, ep);
 
 	OK(dat_cr_accept(await_request(rig), ep, 0, NULL));
 	EXPECT(rig->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	ping_pong(rig, ep, false);
+	ping_pong(rig, ep, &mem, false);
 	EXPECT(rig->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	OK(dat_ep_free(ep));
 }
