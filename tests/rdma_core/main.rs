@@ -96,6 +96,7 @@ fn check(name: &str, program: &str, tests: usize, hidden: &[&str], by_library: u
             format!("-I{}", source("tests-c").display()),
         ])
         .arg(source_of_program)
+        .arg(source("tests/rdma_core/stand_in.c"))
         .args(
             [
                 "tests-c/common.c",
@@ -135,8 +136,20 @@ fn version_30() {
     check("30", "program", 8, &[NEW_IN_31], PEER_REJECTED);
 }
 
-/// What happens when the device fails, and when another thread comes in between.
+/// What happens when something goes wrong.
 #[test]
 fn faults() {
-    check("faults", "faults", 13, &[], NON_PEER_REJECTED);
+    check("faults", "faults", 6, &[], NON_PEER_REJECTED);
+}
+
+/// What happens when the device fails.
+#[test]
+fn failure() {
+    check("failure", "failure", 3, &[], NON_PEER_REJECTED);
+}
+
+/// What happens when another thread comes in between.
+#[test]
+fn threads() {
+    check("threads", "threads", 4, &[], NON_PEER_REJECTED);
 }
