@@ -383,7 +383,17 @@ static void order__low_watermark(void)
 static const size_t polled[] = { 1,  2,	 3,  4,	 5,   8,   9,	 16,   17,   24,
 				 32, 33, 64, 65, 128, 200, 1000, 9000, 40000 };
 
+/* A long one, which does not go through the buffers of a connection. */
+static const size_t polled_long[] = { 6 << 20 };
+
 enum { POLLED = sizeof(polled) / sizeof(polled[0]), SEEN = 0xff };
+
+/* The lengths in turn, so many of them, and how many messages there are in all. */
+struct polling {
+	const size_t *lengths;
+	int count;
+	int messages;
+};
 
 static atomic_int rounds_seen;
 
@@ -392,10 +402,10 @@ static atomic_int rounds_seen;
 static void *poll_memory(void *arg)
 {
 	volatile unsigned char *at = (volatile unsigned char *)mb.at;
+	const struct polling *polling = arg;
 
-	(void)arg;
-	for (int i = 0; i < POLLED * ROUNDS; i++) {
-		size_t len = polled[i % POLLED];
+	for (int i = 0; i < polling->messages; i++) {
+		size_t len = polling->lengths[i % polling->count];
 
 		while (at[len - 1] != (unsigned char)(i % SEEN))
 			sched_yield();
@@ -404,38 +414,62 @@ static void *poll_memory(void *arg)
 		at[len - 1] = SEEN;
 		CHECK_EQ(poll_for(p.b.recv_evd).transfered_length, len);
 		CHECK_EQ(at[len - 1], SEEN);
-		if (i + 1 < POLLED * ROUNDS) {
-			memset(mb.at, SEEN, polled[(i + 1) % POLLED]);
-			OK(b_receives(0, polled[(i + 1) % POLLED], 0));
+		if (i + 1 < polling->messages) {
+			size_t next = polling->lengths[(i + 1) % polling->count];
+
+			memset(mb.at, SEEN, next);
+			OK(b_receives(0, next, 0));
 		}
 		atomic_store(&rounds_seen, i + 1);
 	}
 	return NULL;
 }
 
-/* What is placed is placed once, the last byte after all others. */
-static void order__the_last_byte_of_a_message_is_the_last(void)
+static void poll_for_messages(struct polling polling)
 {
 	pthread_t poller;
 
-	up();
 	need_threads(&p.a);
-	memset(mb.at, SEEN, SIZE);
-	OK(b_receives(0, polled[0], 0));
-	REQUIRE(pthread_create(&poller, NULL, poll_memory, NULL) == 0);
-	for (int i = 0; i < POLLED * ROUNDS; i++) {
-		memset(ma.at, i % SEEN, polled[i % POLLED]);
-		OK(a_sends(0, polled[i % POLLED], 0, DAT_COMPLETION_DEFAULT_FLAG));
+	memset(mb.at, SEEN, polling.lengths[0]);
+	OK(b_receives(0, polling.lengths[0], 0));
+	REQUIRE(pthread_create(&poller, NULL, poll_memory, &polling) == 0);
+	for (int i = 0; i < polling.messages; i++) {
+		size_t len = polling.lengths[i % polling.count];
+
+		memset(ma.at, i % SEEN, len);
+		OK(a_sends(0, len, 0, DAT_COMPLETION_DEFAULT_FLAG));
 		CHECK_EQ(poll_for(p.a.request_evd).status, DAT_DTO_SUCCESS);
 		while (atomic_load(&rounds_seen) <= i)
 			sched_yield();
 	}
 	REQUIRE(pthread_join(poller, NULL) == 0);
+}
+
+/* What is placed is placed once, the last byte after all others. */
+static void order__the_last_byte_of_a_message_is_the_last(void)
+{
+	up();
+	poll_for_messages((struct polling){ polled, POLLED, POLLED * ROUNDS });
+	down();
+}
+
+static void order__the_last_byte_of_a_long_message_is_the_last(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.max_message_size = polled_long[0];
+	up_with(&attr);
+	free_mem(&ma);
+	free_mem(&mb);
+	ma = make_mem(&p.a, polled_long[0], DAT_MEM_PRIV_ALL_FLAG);
+	mb = make_mem(&p.b, polled_long[0], DAT_MEM_PRIV_ALL_FLAG);
+	poll_for_messages((struct polling){ polled_long, 1, ROUNDS });
 	down();
 }
 
 static const struct tap_test tests[] = {
 	T(order, the_last_byte_of_a_message_is_the_last),
+	T(order, the_last_byte_of_a_long_message_is_the_last),
 	T(order, a_completion_makes_room),
 	T(order, a_completion_makes_room_for_suppressed_ones),
 	T(order, a_long_message_is_whole),
