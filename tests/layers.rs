@@ -53,7 +53,7 @@ const ORDER: &[&[&str]] = &[
     ],
     &["device::soft::upcalls"],
     &["device::soft::engine"],
-    &["device::soft::mem"],
+    &["device::soft::mem", "device::soft::turns"],
     &["device::soft::cq"],
     &["device::soft::device"],
     &["device::soft::qp"],

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::bad_keys::BadKeys;
 use super::engine::Engine;
 use super::params::Params;
+use super::turns::Turns;
 use crate::device::{DeviceAttr, DeviceError};
 
 /// Numbers of the objects of a device that exist.
@@ -46,6 +47,8 @@ pub struct Soft {
     pub(super) counts: Counts,
     /// The peers that have used keys which are not valid.
     pub(super) bad_keys: Arc<BadKeys>,
+    /// Which attempts have a handshake with a process of this host.
+    pub(super) turns: Turns,
     /// What serves the sockets and timers.
     pub(super) engine: Engine,
 }

@@ -21,6 +21,7 @@ pub mod engine;
 pub(crate) mod event_order;
 pub(crate) mod qp;
 pub(crate) mod socket;
+mod turns;
 pub(crate) mod upcalls;
 
 pub mod iwarp;
@@ -51,6 +52,7 @@ use self::engine::Engine;
 use self::mem::segments::MAX_SGE;
 use self::params::Params;
 use self::qp::state::Identity;
+use self::turns::Turns;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
@@ -218,6 +220,7 @@ impl Device for Soft {
             params,
             counts: Counts::default(),
             bad_keys: Arc::default(),
+            turns: Turns::default(),
             engine,
         }))
     }

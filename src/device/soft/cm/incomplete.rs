@@ -16,7 +16,7 @@ use crate::kernel::process::{Resource, getrlimit};
 
 use super::Transport;
 use super::acceptor::Acceptor;
-use super::pending::PendingRequest;
+use super::pending::{PendingRequest, REQUEST_TIMEOUT};
 use crate::lock::Mutex;
 use crate::process::PerProcess;
 
@@ -35,6 +35,10 @@ const TCP_GRACE: Duration = Duration::from_millis(100);
 /// The same if the handshake has begun. Each end proves something to the other, which takes time
 /// when many processes connect at once.
 const SHM_GRACE: Duration = Duration::from_secs(1);
+/// The same if the handshake is complete: not before the time for the whole request is over. The kernel lets such a peer
+/// change the memory of this process, so that it needs no connections to do harm; and its request, which it sends at once,
+/// may have to wait for this process.
+const VERIFIED_GRACE: Duration = REQUEST_TIMEOUT;
 /// How long to wait until a request may be old enough.
 const RECHECK: Duration = Duration::from_millis(10);
 
@@ -108,6 +112,13 @@ impl Slot {
                     all.descriptors += 1;
                 }
             }
+        }
+    }
+
+    /// The handshake is complete.
+    pub fn verified(&self) {
+        if let Some(entry) = INCOMPLETE.lock().entries.get_mut(&self.0) {
+            entry.grace = VERIFIED_GRACE;
         }
     }
 }

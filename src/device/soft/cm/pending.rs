@@ -139,6 +139,11 @@ impl PendingRequest {
     /// Drops the connection for a new one.
     pub fn give_way(&self) {
         static LOGGED: LogLimit = LogLimit::new();
+        if let Some(state) = &*self.state.lock()
+            && let Some(handshake) = &state.handshake
+        {
+            handshake.drop_for_others(&state.watch);
+        }
         match LOGGED.admit() {
             Some(before) => self.cancel(&ConnectError::TooManyPending(before)),
             None => drop(self.state.lock().take()),
@@ -253,6 +258,7 @@ impl PendingRequest {
                 state.handshake = None;
                 state.segment = Some(segment);
                 state.addrs = Some((ends.target, ends.source));
+                state.slot.verified();
                 Ok(true)
             }
             Err(Incomplete::Refused(why)) => Err(why),

@@ -28,6 +28,7 @@ mod ring_writes;
 mod ring_writes_of_peers;
 mod segments;
 mod shared;
+mod shm_attempts;
 mod shm_copies;
 mod shm_offers;
 mod shm_order;

@@ -53,7 +53,9 @@ impl Connector {
             Ok(n) => sent + n,
             Err(error) if socket::is_passing(error) => sent,
             Err(_) if state.handshake.is_active() => {
-                return self.shm_failed(state, Some(PEER_GONE));
+                // The peer may have said why before it has gone.
+                let why = self.advance_handshake(state, &mut watch).err();
+                return self.shm_failed(state, why.or(Some(PEER_GONE)));
             }
             Err(error) => return self.tcp_failed(state, error),
         };

@@ -3,6 +3,7 @@
 mod exchange;
 mod shm;
 mod tcp;
+mod turn;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use self::shm::ShmHandshake;
 use super::Transport;
 use super::error::{ConnectError, ShmUnavailable};
 use super::initiator::{Accepted, Initiator};
-use super::local_port;
 use crate::device::connection_log::{self, LogEntry};
 use crate::device::qualifier::{self, Sought};
 use crate::device::soft::device::Soft;
@@ -27,7 +27,7 @@ use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
 use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::socket;
-use crate::device::soft::transport::shm::{BUSY, Purpose, SharedSegment};
+use crate::device::soft::transport::shm::{Purpose, SharedSegment};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
 
@@ -238,7 +238,7 @@ impl Connector {
                 no_sharing: None,
                 retry_pause: FIRST_PAUSE,
                 retry_timer: None,
-                handshake: ShmHandshake::new(timeout, transports),
+                handshake: ShmHandshake::new(timeout),
                 segment: None,
                 local_port: None,
                 socket,
@@ -347,6 +347,12 @@ impl Connector {
                 state.stage = Stage::NextCandidate;
                 return Progress::Continue;
             }
+            // Nothing else is left to be tried.
+            if let Some(silent) = state.handshake.take_silent() {
+                state.candidates.push(silent);
+                state.stage = Stage::NextCandidate;
+                return Progress::Continue;
+            }
             let failure = self.final_failure(state);
             let event = match failure {
                 // Or the host has no address from which it could reach the peer.
@@ -359,6 +365,15 @@ impl Connector {
         let pause = state.retry_pause;
         state.retry_pause *= 2;
         self.try_after(pause, state)
+    }
+
+    /// Tries the next candidate when the attempt is [called](turn::Turn), after `most` at the latest.
+    fn try_when_called(self: &Arc<Self>, most: Option<Duration>, state: &mut State) -> Progress {
+        if let Some(most) = most {
+            return self.try_after(most, state);
+        }
+        state.stage = Stage::NextCandidate;
+        Progress::Wait
     }
 
     /// Tries the next candidate after a pause.
@@ -409,30 +424,17 @@ impl Connector {
         if !state.answered {
             state.failure = None;
         }
+        // What ends a pause is not to end what follows.
+        state.retry_timer = None;
         state.current = current;
         state.segment = None;
         let target = self.target(current.port);
         let shm = current.transport == Transport::Shm;
         self.uses_shm.store(shm, Ordering::Relaxed);
-        if shm {
-            let port = local_port::next();
-            return match self.connect_shm(&mut state.handshake, target, port) {
-                Ok(Some(watch)) => {
-                    state.local_port = Some(port);
-                    state.stage = Stage::ShmHandshake(watch);
-                    Progress::Wait
-                }
-                Ok(None) => self.shm_failed(state, None),
-                // It listens, and accepts as fast as it can.
-                Err(BUSY) => {
-                    state.candidates.push(current);
-                    let pause = state.handshake.wait_for_room();
-                    self.try_after(pause, state)
-                }
-                Err(why) => self.shm_failed(state, Some(why)),
-            };
+        match current.transport {
+            Transport::Shm => self.try_shm(state, target),
+            Transport::Tcp => self.connect_tcp(state, target),
         }
-        self.connect_tcp(state, target)
     }
 }
 

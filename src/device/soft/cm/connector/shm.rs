@@ -5,30 +5,45 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Connector, Progress, Stage, State};
+use super::turn::Turn;
+use super::{Candidate, Connector, Progress, Stage, State};
 use crate::device::netif;
 use crate::device::soft::cm::error::ShmUnavailable;
-use crate::device::soft::cm::{Transport, UNWATCHED, watch_handshake};
+use crate::device::soft::cm::{Transport, UNWATCHED, local_port, watch_handshake};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::transport::shm::{
-    self, ActiveHandshake, EndAddresses, Incomplete, NO_ANSWER, ShmRefusal,
+    self, ActiveHandshake, BUSY, EndAddresses, Incomplete, NO_ANSWER, ShmRefusal,
 };
 use crate::device::soft::upcalls::Upcalls;
 use crate::kernel::Instant;
 
-/// How long the handshakes of an attempt may take in all. A process that holds the name of a port
-/// and sends nothing delays the attempt over TCP by no more than that.
+/// How long an attempt waits for a process that does not answer, or has no room for a connection, while there is
+/// something else to be tried: another port, or TCP. A process that holds the name of a port and sends nothing
+/// delays the attempt by no more than that.
 const SHM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first and the longest pause of an attempt before it asks a process again whose local socket had no room.
+/// The same if nothing else is left to be tried, from the time on at which the attempt has its turn. A process that listens
+/// may be stopped, or have no processor.
+const LAST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first and the longest pause of an attempt before it asks a process again that had no room for it.
 const BUSY_PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(64));
 
 /// The handshakes of an attempt with processes of this host, one after the other.
 pub(super) struct ShmHandshake {
-    /// How long the handshakes may take in all.
+    /// How long processes may keep the attempt from what else there is to be tried.
     limit: Duration,
-    /// When that time is over; `None` before the first handshake.
+    /// When the process of the current candidate has had its time; `None` before it has been asked, or while the attempt
+    /// waits for its turn and there is nothing else to be tried.
     deadline: Option<Instant>,
+    /// There is nothing else to be tried than the current candidate.
+    is_last: bool,
+    /// The first process that has not answered in time, if shared memory alone is allowed.
+    silent: Option<Candidate>,
+    /// The attempt waits until there are fewer handshakes with the port.
+    is_queued: bool,
+    /// The attempt is one of those that may have a handshake with the port.
+    turn: Option<Turn>,
     /// The next pause because a process has no room for a connection.
     busy_pause: Duration,
     /// Fires at the deadline; `None` while there is no handshake.
@@ -38,13 +53,16 @@ pub(super) struct ShmHandshake {
 }
 
 impl ShmHandshake {
-    /// The handshakes of an attempt with that timeout and these transports.
-    pub fn new(timeout: Option<Duration>, transports: &[Transport]) -> ShmHandshake {
-        // There shall be time left for TCP.
-        let most = timeout.filter(|_| transports.contains(&Transport::Tcp));
+    /// The handshakes of an attempt with that timeout.
+    pub fn new(timeout: Option<Duration>) -> ShmHandshake {
         ShmHandshake {
-            limit: most.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
+            // There shall be time left for what else there is.
+            limit: timeout.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
             deadline: None,
+            is_last: false,
+            silent: None,
+            is_queued: false,
+            turn: None,
             busy_pause: BUSY_PAUSES.0,
             timer: None,
             active: None,
@@ -56,28 +74,35 @@ impl ShmHandshake {
         self.active.is_some()
     }
 
-    /// How long is left; all of it when a process is found for the first time.
-    fn left(&mut self) -> Duration {
-        let now = Instant::now();
-        let deadline = *self.deadline.get_or_insert(now + self.limit);
-        deadline.saturating_duration_since(now)
+    /// Whether the attempt waits for its turn.
+    pub fn is_queued(&self) -> bool {
+        self.is_queued
     }
 
-    /// How long to wait for a process that has no room for a connection.
-    pub fn wait_for_room(&mut self) -> Duration {
-        let pause = self.busy_pause;
-        self.busy_pause = (pause * 2).min(BUSY_PAUSES.1);
-        pause.min(self.left())
+    /// The process that has not answered in time, to be tried again when nothing else is left.
+    pub fn take_silent(&mut self) -> Option<Candidate> {
+        self.silent.take()
+    }
+
+    /// How long is left, if there is a limit.
+    fn left(&self) -> Option<Duration> {
+        let deadline = self.deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
     }
 
     fn is_late(&self) -> bool {
-        self.deadline
-            .is_some_and(|deadline| deadline <= Instant::now())
+        self.left().is_some_and(|left| left.is_zero())
     }
 
     /// Ends the handshake that is under way; gives what the handshake held.
-    pub fn end(&mut self) -> impl Sized + use<> {
+    fn end_exchange(&mut self) -> impl Sized + use<> {
         (self.active.take(), self.timer.take())
+    }
+
+    /// The same, and lets other attempts have handshakes.
+    pub fn end(&mut self) -> impl Sized + use<> {
+        self.is_queued = false;
+        (self.end_exchange(), self.turn.take())
     }
 }
 
@@ -98,17 +123,48 @@ impl Connector {
         )
     }
 
+    /// Begins to try the current candidate, through shared memory.
+    pub(super) fn try_shm(self: &Arc<Self>, state: &mut State, target: SocketAddr) -> Progress {
+        let handshake = &mut state.handshake;
+        handshake.is_last = state.candidates.is_empty() && state.otherwise.is_none();
+        if !handshake.is_last {
+            let limit = Instant::now() + handshake.limit;
+            handshake.deadline.get_or_insert(limit);
+        }
+        if handshake.is_late() {
+            return self.shm_failed(state, Some(NO_ANSWER));
+        }
+        if handshake.turn.is_none() {
+            handshake.turn = Turn::take(self, target, handshake.is_queued);
+        }
+        handshake.is_queued = handshake.turn.is_none();
+        if handshake.is_queued {
+            let left = handshake.left();
+            state.candidates.push(state.current);
+            return self.try_when_called(left, state);
+        }
+        let limit = Instant::now() + LAST_TIMEOUT;
+        handshake.deadline.get_or_insert(limit);
+        let port = local_port::next();
+        match self.connect_shm(handshake, target, port) {
+            Ok(Some(watch)) => {
+                state.local_port = Some(port);
+                state.stage = Stage::ShmHandshake(watch);
+                Progress::Wait
+            }
+            Ok(None) => self.shm_failed(state, None),
+            Err(why) => self.shm_failed(state, Some(why)),
+        }
+    }
+
     /// Begins the handshake with the process that holds the name of a port, for an end with the port
     /// `local_port`; `None` if there is no such process.
-    pub(super) fn connect_shm(
+    fn connect_shm(
         self: &Arc<Self>,
         handshake: &mut ShmHandshake,
         target: SocketAddr,
         local_port: u16,
     ) -> Result<Option<Watch>, ShmRefusal> {
-        if handshake.is_late() {
-            return Err(NO_ANSWER);
-        }
         let Some(fd) = shm::connect(target)? else {
             return Ok(None);
         };
@@ -128,7 +184,8 @@ impl Connector {
                 connector.resume(up);
             }
         };
-        handshake.timer = Some(self.device.engine.timer(handshake.left(), resume));
+        let left = handshake.left();
+        handshake.timer = left.map(|left| self.device.engine.timer(left, resume));
         handshake.active = Some(active);
         Ok(Some(watch))
     }
@@ -193,6 +250,17 @@ impl Connector {
         state: &mut State,
         why: Option<ShmRefusal>,
     ) -> Progress {
+        match why {
+            Some(BUSY) => return self.wait_for_room(state),
+            Some(NO_ANSWER) if self.transports == [Transport::Shm] && !state.handshake.is_last => {
+                state.handshake.silent.get_or_insert(state.current);
+            }
+            _ => {}
+        }
+        if self.transports == [Transport::Shm] {
+            // The next process has as much time.
+            state.handshake.deadline = None;
+        }
         // An earlier reason is more precise than that the process is gone by now, or about to be.
         let earlier_is_better = match (why, state.no_sharing) {
             (None, earlier) => earlier.is_some(),
@@ -203,5 +271,20 @@ impl Connector {
         }
         state.handshake.end();
         self.try_next(state)
+    }
+
+    /// Tries the current candidate again in a moment: its process listens, and accepts as fast as it can.
+    fn wait_for_room(self: &Arc<Self>, state: &mut State) -> Progress {
+        let handshake = &mut state.handshake;
+        if handshake.is_active() && handshake.is_last {
+            // It has answered.
+            handshake.deadline = None;
+        }
+        handshake.end_exchange();
+        let pause = handshake.busy_pause;
+        handshake.busy_pause = (pause * 2).min(BUSY_PAUSES.1);
+        let pause = handshake.left().map_or(pause, |left| pause.min(left));
+        state.candidates.push(state.current);
+        self.try_after(pause, state)
     }
 }

@@ -38,6 +38,12 @@
 //! that has passed the handshake may pass on what it got, as it may pass on what it reads in our
 //! memory.
 //!
+//! # Want of room
+//!
+//! A responder that has too many connections whose request is not whole drops the oldest ones
+//! ([`incomplete`](crate::device::soft::cm)). It says so before it closes the socket, and the initiator
+//! tries again a little later: it may be an honest one that had no processor for a while.
+//!
 //! The first read in another process takes as long as that process likes, so a thread of its own
 //! does it ([`verifier`](super::verifier)).
 //!
@@ -54,8 +60,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use self::message::{
-    CLOSED, FilesMessage, HelloMessage, NO_DESCRIPTORS, NOT_SENT, VERSION_MISMATCH, first_hello,
-    from_wire, receive, receive_files, second_hello, send,
+    CLOSED, FilesMessage, HelloMessage, NO_DESCRIPTORS, NOT_SENT, VERSION_MISMATCH,
+    dropped_before_files, dropped_before_hello, first_hello, from_wire, receive, receive_files,
+    second_hello, send,
 };
 pub(crate) use self::message::{MAGIC, Purpose};
 use super::challenge::Challenge;
@@ -64,6 +71,7 @@ use super::mapped;
 use super::peer::{Credentials, MemoryProof, Peer, VerifiedPeer};
 use super::ready_bitmap_file;
 use super::segment::{NewSegment, SharedSegment};
+use super::socket::BUSY;
 use super::verifier::PendingProof;
 use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
@@ -204,7 +212,10 @@ impl ActiveHandshake {
         share: bool,
     ) -> Result<ActiveHandshake, ShmRefusal> {
         let challenge = challenge_for(&socket)?;
-        send(socket, &first_hello(&challenge, ends, purpose), &[])?;
+        send(&socket, &first_hello(&challenge, ends, purpose), &[]).map_err(|why| {
+            let left = receive(&socket, |_: &HelloMessage| false);
+            unless_dropped(why, left.err())
+        })?;
         Ok(ActiveHandshake {
             share: share && purpose == Purpose::Connection,
             challenge,
@@ -219,6 +230,22 @@ impl ActiveHandshake {
     /// # Errors
     /// See [`Incomplete`].
     pub fn advance(
+        &mut self,
+        socket: impl AsFd,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Arc<SharedSegment>>, Incomplete> {
+        match self.process(&socket, wake) {
+            // Who drops the connection takes back its challenge, too.
+            Err(Incomplete::Refused(why)) if why != BUSY => {
+                let last = receive_files(&socket).err();
+                Err(unless_dropped(why, last).into())
+            }
+            result => result,
+        }
+    }
+
+    /// [`ActiveHandshake::advance`] without a look at why the responder may have gone.
+    fn process(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
@@ -246,6 +273,14 @@ impl ActiveHandshake {
             }
             _ => Err(VERSION_MISMATCH.into()),
         }
+    }
+}
+
+/// Why there is no shared memory with a responder, for `why` as it seems, if `last` is what its last message has led to.
+fn unless_dropped(why: ShmRefusal, last: Option<Incomplete>) -> ShmRefusal {
+    match last {
+        Some(Incomplete::Refused(BUSY)) => BUSY,
+        _ => why,
     }
 }
 
@@ -279,6 +314,15 @@ impl PassiveHandshake {
     /// What the initiator wants the memory for, if its hello has arrived.
     pub fn purpose(&self) -> Purpose {
         self.purpose
+    }
+
+    /// Tells the initiator that its connection is dropped for want of room.
+    pub fn drop_for_others(&self, socket: impl AsFd) {
+        // Who is gone does not need to know.
+        let _ = match self.stage {
+            Stage::HelloSent(..) => send(socket, &dropped_before_files(), &[]),
+            _ => send(socket, &dropped_before_hello(), &[]),
+        };
     }
 
     /// Processes the messages of the initiator. `wake` is for [`Incomplete::Verifying`].

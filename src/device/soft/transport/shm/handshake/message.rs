@@ -5,19 +5,23 @@ use std::os::fd::AsFd;
 
 use crate::kernel;
 use rustix::io::Errno;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{EndAddresses, Incomplete, ShmRefusal};
 use crate::descriptor::{self, OwnedFd};
 use crate::device::netif;
 use crate::device::soft::transport::shm::challenge::Challenge;
-use crate::device::soft::transport::shm::socket::send_now;
+use crate::device::soft::transport::shm::socket::{BUSY, send_now};
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
 pub(crate) const MAGIC: [u8; 8] = *b"libdat10";
 /// The magic of an initiator that wants the memory for datagrams. Versions of this library that have no
 /// shared memory for datagrams do not know it, and refuse.
 const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU9";
+
+/// The magic of a message of a responder that drops the connection for want of room: the initiator may try again.
+/// Versions of this library that do not know it take it for one of another version.
+const DROPPED_MAGIC: [u8; 8] = *b"libdat d";
 
 /// What two processes are to share memory for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,6 +135,22 @@ pub(super) fn second_hello(challenge: &Challenge, answer: u64) -> HelloMessage {
     }
 }
 
+/// What the responder sends in place of its hello if it drops the connection for want of room.
+pub(super) fn dropped_before_hello() -> HelloMessage {
+    HelloMessage {
+        magic: DROPPED_MAGIC,
+        ..HelloMessage::new_zeroed()
+    }
+}
+
+/// The same in place of its files.
+pub(super) fn dropped_before_files() -> FilesMessage {
+    FilesMessage {
+        magic: DROPPED_MAGIC,
+        answer: 0,
+    }
+}
+
 /// Sends a message and files.
 pub(super) fn send<T: IntoBytes + Immutable>(
     socket: impl AsFd,
@@ -147,7 +167,7 @@ pub(super) fn send<T: IntoBytes + Immutable>(
 
 /// Receives a message, and its files if it has some; the kernel closes any that were sent with
 /// another one.
-fn receive_with<T: FromBytes + IntoBytes>(
+fn receive_with<T: FromBytes + IntoBytes + Immutable>(
     socket: impl AsFd,
     is_known: impl FnOnce(&T) -> bool,
     has_files: bool,
@@ -162,13 +182,15 @@ fn receive_with<T: FromBytes + IntoBytes>(
         Err(error @ Errno::MFILE) => Err(ShmRefusal::of(NO_DESCRIPTORS)(error).into()),
         Err(error) => Err(ShmRefusal::of(CLOSED)(error).into()),
         Ok((0, _)) => Err(ShmRefusal::new(CLOSED).into()),
-        Ok((n, files)) if n == size_of::<T>() && is_known(&message) => Ok((message, files)),
+        Ok((n, _)) if n != size_of::<T>() => Err(VERSION_MISMATCH.into()),
+        Ok((_, files)) if is_known(&message) => Ok((message, files)),
+        Ok(_) if message.as_bytes().starts_with(&DROPPED_MAGIC) => Err(BUSY.into()),
         Ok(_) => Err(VERSION_MISMATCH.into()),
     }
 }
 
 /// Receives a message without files, of a format that `is_known`.
-pub(super) fn receive<T: FromBytes + IntoBytes>(
+pub(super) fn receive<T: FromBytes + IntoBytes + Immutable>(
     socket: impl AsFd,
     is_known: impl FnOnce(&T) -> bool,
 ) -> Result<T, Incomplete> {
