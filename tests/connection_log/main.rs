@@ -366,6 +366,21 @@ fn shared_memory_that_the_peer_does_not_offer() {
     }
 }
 
+/// Whoever listens on a port that belongs to a wide qualifier need not be a peer.
+#[test]
+fn another_program_at_a_port_of_a_wide_qualifier() {
+    let program = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = program.local_addr().unwrap().port();
+    assert_eq!(said("connect-wide", SHM, port, None), [""; 0]);
+    let lines = said("connect-wide", SHM, port, Some("0x02"));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line = parse(&lines[0]);
+    assert_eq!(
+        line.text, "not connected: no listener for the qualifier",
+        "{lines:?}"
+    );
+}
+
 /// The lines say how datagrams reach the peer, and why they go over UDP to one on the same host.
 #[test]
 fn the_way_of_datagrams() {

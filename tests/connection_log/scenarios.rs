@@ -164,6 +164,21 @@ pub fn run(name: &str, params: &str, port: u16) {
             active.connect(port);
             assert_eq!(active.event(), CmEvent::NonPeerRejected);
         }
+        // A wide qualifier whose lower half is the port.
+        "connect-wide" => {
+            let active = End::new(params, ACTIVE);
+            let to: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let port = u64::from(port);
+            let sought = Sought {
+                qual: u64::from(std::process::id()) << 32 | port,
+                otherwise: Some(port),
+            };
+            let connected = active
+                .device
+                .connect(&active.qp, to, sought, Some(PATIENCE), b"");
+            connected.unwrap();
+            assert_eq!(active.event(), CmEvent::NonPeerRejected);
+        }
         "unreachable" => {
             let active = End::new(params, ACTIVE);
             active.connect_to("255.255.255.255:0", port, PATIENCE);

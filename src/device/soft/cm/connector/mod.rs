@@ -404,9 +404,12 @@ impl Connector {
     }
 
     /// Whether the port has a listener that will never share memory, after the last candidate
-    /// failed for `why`. A process that had no local socket may just not have listened yet.
+    /// failed for `why`. A process that had no local socket may just not have listened yet. A port to which a wide
+    /// qualifier leads may be that of any program.
     fn never_shares(&self, port: u16, why: ShmUnavailable) -> bool {
-        kernel::is_listened_on(port) && (why.0.is_some() || !self.has_local_socket(port))
+        u64::from(port) == self.qual
+            && kernel::is_listened_on(port)
+            && (why.0.is_some() || !self.has_local_socket(port))
     }
 
     /// The address of the peer with a port.
