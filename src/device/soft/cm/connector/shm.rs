@@ -12,7 +12,7 @@ use crate::device::soft::cm::error::ShmUnavailable;
 use crate::device::soft::cm::{Transport, UNWATCHED, local_port, watch_handshake};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::transport::shm::{
-    self, ActiveHandshake, BUSY, EndAddresses, Incomplete, NO_ANSWER, ShmRefusal,
+    self, ActiveHandshake, EndAddresses, Incomplete, NO_ANSWER, ShmRefusal,
 };
 use crate::device::soft::upcalls::Upcalls;
 use crate::kernel::Instant;
@@ -251,7 +251,7 @@ impl Connector {
         why: Option<ShmRefusal>,
     ) -> Progress {
         match why {
-            Some(BUSY) => return self.wait_for_room(state),
+            Some(why) if why.is_passing() => return self.wait_for_room(state),
             Some(NO_ANSWER) if self.transports == [Transport::Shm] && !state.handshake.is_last => {
                 state.handshake.silent.get_or_insert(state.current);
             }

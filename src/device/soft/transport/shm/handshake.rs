@@ -42,7 +42,8 @@
 //!
 //! A responder that has too many connections whose request is not whole drops the oldest ones
 //! ([`incomplete`](crate::device::soft::cm)). It says so before it closes the socket, and the initiator
-//! tries again a little later: it may be an honest one that had no processor for a while.
+//! tries again a little later: it may be an honest one that had no processor for a while. So does a responder that
+//! cannot send its files for the moment.
 //!
 //! The first read in another process takes as long as that process likes, so a thread of its own
 //! does it ([`verifier`](super::verifier)).
@@ -60,9 +61,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use self::message::{
-    CLOSED, FilesMessage, HelloMessage, NO_DESCRIPTORS, NOT_SENT, VERSION_MISMATCH,
-    dropped_before_files, dropped_before_hello, first_hello, from_wire, receive, receive_files,
-    second_hello, send,
+    CLOSED, FILES_UNDER_WAY, FilesMessage, HelloMessage, NO_DESCRIPTORS, NOT_SENT,
+    VERSION_MISMATCH, dropped_before_files, dropped_before_hello, first_hello, from_wire, receive,
+    receive_files, second_hello, send,
 };
 pub(crate) use self::message::{MAGIC, Purpose};
 use super::challenge::Challenge;
@@ -104,6 +105,11 @@ impl ShmRefusal {
             what,
             error: Some(error),
         }
+    }
+
+    /// Whether another attempt, a little later, may succeed.
+    pub fn is_passing(&self) -> bool {
+        [BUSY, FILES_UNDER_WAY].contains(self)
     }
 
     /// Whether no more is known than that the peer does not answer, takes no message, or is gone.
@@ -236,7 +242,7 @@ impl ActiveHandshake {
     ) -> Result<Option<Arc<SharedSegment>>, Incomplete> {
         match self.process(&socket, wake) {
             // Who drops the connection takes back its challenge, too.
-            Err(Incomplete::Refused(why)) if why != BUSY => {
+            Err(Incomplete::Refused(why)) if !why.is_passing() => {
                 let last = receive_files(&socket).err();
                 Err(unless_dropped(why, last).into())
             }
@@ -367,7 +373,11 @@ impl PassiveHandshake {
                 let segment = NewSegment::open(&file).map_err(ShmRefusal::of(INVALID_FILES))?;
                 let peer = open_peer(verified, fds)?;
                 let share = self.share && self.purpose == Purpose::Connection;
-                send_files(&socket, 0, None, share)?;
+                send_files(&socket, 0, None, share).inspect_err(|why| {
+                    if why.is_passing() {
+                        let _ = send(&socket, &dropped_before_files(), &[]);
+                    }
+                })?;
                 Ok((segment.into_segment(peer, 1), ends))
             }
             _ => Err(VERSION_MISMATCH.into()),

@@ -84,6 +84,10 @@ pub(super) struct FilesMessage {
 /// A message of the peer has an unknown format.
 pub(super) const VERSION_MISMATCH: ShmRefusal =
     ShmRefusal::new("the peer uses another version of the shared-memory protocol");
+/// The kernel lets the processes of a user have so many files under way between them as one of them may have open.
+/// That passes when the receivers take theirs.
+pub(super) const FILES_UNDER_WAY: ShmRefusal =
+    ShmRefusal::new("too many files of this user are under way between processes");
 pub(super) const NO_DESCRIPTORS: &str = "no descriptors are left for the files of the peer";
 pub(super) const NOT_SENT: &str = "no message can be sent to the peer";
 pub(super) const CLOSED: &str = "the peer has closed the connection";
@@ -161,6 +165,7 @@ pub(super) fn send<T: IntoBytes + Immutable>(
     match send_now(|| kernel::send_with_files(&socket, message.as_bytes(), &files)) {
         Ok(n) if n == size_of::<T>() => Ok(()),
         Ok(_) => Err(ShmRefusal::new(NOT_SENT)),
+        Err(Errno::TOOMANYREFS) => Err(FILES_UNDER_WAY),
         Err(error) => Err(ShmRefusal::of(NOT_SENT)(error)),
     }
 }
