@@ -9,7 +9,7 @@
 #include <time.h>
 
 static const struct scenario *const groups[] = { objects, evds,	     endpoints, connections,
-						 endings, transfers, failures };
+						 endings, transfers, failures,	extensions };
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* --- names -------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ struct scenario {
 	void (*run)(void);
 };
 extern const struct scenario objects[], evds[], endpoints[], connections[], endings[], transfers[],
-	failures[];
+	failures[], extensions[];
 
 /* --- the text ----------------------------------------------------------------------------- */
 
