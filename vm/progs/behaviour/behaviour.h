@@ -7,6 +7,7 @@
 
 #include <dat2/udat.h>
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,8 +27,9 @@ extern const struct scenario objects[], evds[], endpoints[], connections[], endi
 
 /* --- the text ----------------------------------------------------------------------------- */
 
-/* Makes the call and prints its text and its code. */
-#define CALL(call) print_call(#call, (call))
+/* Makes the call and prints its text and its code. Where the device refuses a post, OpenFabrics' library makes its code
+ * of errno, which nobody has set. */
+#define CALL(call) (errno = 0, print_call(#call, (call)))
 DAT_RETURN print_call(const char *text, DAT_RETURN code);
 /* Makes a call that prepares the scenario: its code is no result, and a failure ends the program. */
 #define NEED(call) need_call(#call, (call))

@@ -4,9 +4,23 @@
 
 #include <string.h>
 
+/* The end of a connection whose peer has failed: OpenFabrics' library tells that the connection broke, or that the
+ * peer has disconnected, whatever it notices first. */
+static void print_end_of_a(void)
+{
+	DAT_EVENT event;
+
+	if (!take_event(a.connect, SOON, &event))
+		print("a.connect: no event");
+	else if (event.event_number != DAT_CONNECTION_EVENT_BROKEN &&
+		 event.event_number != DAT_CONNECTION_EVENT_DISCONNECTED)
+		print("a.connect: %s", event_name(event.event_number));
+	else
+		print("a.connect: the end");
+}
+
 static void print_rest(void)
 {
-	EVENT(a.connect);
 	EVENT(b.connect);
 	NO_EVENT(a.connect);
 	NO_EVENT(b.connect);
@@ -29,6 +43,7 @@ static void fails(DAT_RETURN (*post)(struct side *, const struct side *, size_t,
 	EVENT(a.request);
 	EVENT(a.recv);
 	EVENT(b.recv);
+	EVENT(a.connect);
 	print_rest();
 }
 
@@ -101,6 +116,7 @@ static void requests_behind_a_failure(void)
 	EVENT(a.request);
 	EVENT(a.request);
 	EVENT(b.recv);
+	EVENT(a.connect);
 	print_rest();
 	CALL(dat_ep_reset(a.ep));
 	CALL(dat_ep_reset(b.ep));
@@ -117,6 +133,7 @@ static void suppressed_failure(void)
 	target.remote ^= 0x5500;
 	CALL(post_write(&a, &target, 100, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	EVENT(a.request);
+	EVENT(a.connect);
 	print_rest();
 }
 
@@ -129,6 +146,7 @@ static void message_longer_than_the_receive(void)
 	EVENT(b.recv);
 	EVENT(b.recv);
 	EVENT(a.request);
+	print_end_of_a();
 	print_rest();
 }
 
@@ -182,6 +200,7 @@ static void receive_with_an_unknown_key(void)
 	CALL(post_send(&a, 100, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EVENT(b.recv);
 	EVENT(a.request);
+	print_end_of_a();
 	print_rest();
 }
 
