@@ -86,6 +86,8 @@ void open_listener(const DAT_EP_ATTR *attr);
 void open_connection(const DAT_EP_ATTR *attr);
 DAT_EVD_HANDLE make_evd(const char *name, DAT_COUNT length, DAT_EVD_FLAGS flags);
 void make_side(struct side *side, const char *name, const DAT_EP_ATTR *attr);
+/* Registers the first so many bytes of the side's memory. The keys of the side are those of that region then. */
+void register_memory(struct side *side, DAT_VLEN length, DAT_MEM_PRIV_FLAGS privileges);
 /* A listener on a free qualifier. */
 void listen_on_any(void);
 /* dat_ep_connect to the IA's own address. */

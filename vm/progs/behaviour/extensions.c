@@ -69,14 +69,10 @@ static void immediate_data_suppressed(void)
 /* Eight bytes of b for atomic operations. */
 static DAT_RMR_TRIPLET atomic_target(DAT_MEM_PRIV_FLAGS privileges)
 {
-	DAT_REGION_DESCRIPTION region = { .for_va = b.memory };
-	DAT_RMR_TRIPLET target = remote_part(&b, 0, 8);
-	DAT_LMR_HANDLE lmr;
-	DAT_LMR_CONTEXT local;
+	struct side target = b;
 
-	NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, 4096, pz, privileges, DAT_VA_TYPE_VA,
-			    &lmr, &local, &target.rmr_context, NULL, NULL));
-	return target;
+	register_memory(&target, 4096, privileges);
+	return remote_part(&target, 0, 8);
 }
 
 static void print_values(void)

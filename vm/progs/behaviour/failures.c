@@ -59,17 +59,13 @@ static void read_with_an_unknown_key(void)
 	fails(post_read, b.remote ^ 0x5500, 100);
 }
 
-/* Another region of b's memory, with these privileges. */
+/* The key of another region of b's memory, with these privileges. */
 static DAT_RMR_CONTEXT key_of_a_region(DAT_VLEN length, DAT_MEM_PRIV_FLAGS privileges)
 {
-	DAT_REGION_DESCRIPTION region = { .for_va = b.memory };
-	DAT_LMR_HANDLE lmr;
-	DAT_LMR_CONTEXT local;
-	DAT_RMR_CONTEXT remote;
+	struct side target = b;
 
-	NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, length, pz, privileges,
-			    DAT_VA_TYPE_VA, &lmr, &local, &remote, NULL, NULL));
-	return remote;
+	register_memory(&target, length, privileges);
+	return target.remote;
 }
 
 static void write_without_privilege(void)
@@ -206,19 +202,13 @@ static void receive_with_an_unknown_key(void)
 
 static void receive_into_memory_that_is_read_only(void)
 {
-	DAT_REGION_DESCRIPTION region;
+	struct side target;
 	DAT_LMR_TRIPLET part;
-	DAT_LMR_HANDLE lmr;
-	DAT_LMR_CONTEXT local;
-	DAT_RMR_CONTEXT remote;
 
 	open_connection(NULL);
-	region.for_va = b.memory;
-	NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, 4096, pz,
-			    DAT_MEM_PRIV_LOCAL_READ_FLAG, DAT_VA_TYPE_VA, &lmr, &local, &remote,
-			    NULL, NULL));
-	part = local_part(&b, 0, 100);
-	part.lmr_context = local;
+	target = b;
+	register_memory(&target, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	part = local_part(&target, 0, 100);
 	CALL(dat_ep_post_recv(b.ep, 1, &part, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
 	(void)print_event("b.recv", b.recv, NEVER, NULL);
 	STATE(b);

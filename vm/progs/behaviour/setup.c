@@ -69,10 +69,17 @@ static void name_of_side(const char *side, const char *what, DAT_HANDLE handle)
 	name_handle(name, handle);
 }
 
+void register_memory(struct side *side, DAT_VLEN length, DAT_MEM_PRIV_FLAGS privileges)
+{
+	DAT_REGION_DESCRIPTION region = { .for_va = side->memory };
+
+	NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, length, pz, privileges,
+			    DAT_VA_TYPE_VA, &side->lmr, &side->local, &side->remote, NULL, NULL));
+}
+
 void make_side(struct side *side, const char *name, const DAT_EP_ATTR *attr)
 {
 	DAT_EP_ATTR usual = usual_attributes();
-	DAT_REGION_DESCRIPTION region;
 
 	NEED(dat_evd_create(ia, 32, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &side->recv));
 	NEED(dat_evd_create(ia, 32, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG,
@@ -88,9 +95,7 @@ void make_side(struct side *side, const char *name, const DAT_EP_ATTR *attr)
 	if (!side->memory)
 		fail("no memory");
 	memset(side->memory, 0, SIDE_BYTES);
-	region.for_va = side->memory;
-	NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIDE_BYTES, pz, DAT_MEM_PRIV_ALL_FLAG,
-			    DAT_VA_TYPE_VA, &side->lmr, &side->local, &side->remote, NULL, NULL));
+	register_memory(side, SIDE_BYTES, DAT_MEM_PRIV_ALL_FLAG);
 	name_of_side(name, "lmr", side->lmr);
 }
 
