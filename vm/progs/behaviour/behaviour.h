@@ -101,6 +101,7 @@ void await_connection_event(const struct side *side, DAT_EVENT_NUMBER number);
 void connect_sides(void);
 struct sockaddr *own_address(void);
 DAT_EP_ATTR usual_attributes(void);
+DAT_SRQ_ATTR usual_srq_attributes(void);
 
 void print_state(const char *name, DAT_EP_HANDLE ep);
 #define STATE(side) print_state(#side, (side).ep)

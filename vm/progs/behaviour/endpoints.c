@@ -114,9 +114,7 @@ static void windows(void)
 
 static void shared_queues(void)
 {
-	DAT_SRQ_ATTR attr = { .max_recv_dtos = 8,
-			      .max_recv_iov = 1,
-			      .low_watermark = DAT_SRQ_LW_DEFAULT };
+	DAT_SRQ_ATTR attr = usual_srq_attributes();
 	DAT_SRQ_PARAM param;
 	DAT_SRQ_HANDLE srq;
 	DAT_EP_ATTR ep_attr = usual_attributes();

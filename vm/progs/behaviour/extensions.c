@@ -66,6 +66,9 @@ static void immediate_data_suppressed(void)
 	NO_EVENT(a.request);
 }
 
+/* All privileges, that of atomic operations included. */
+#define ATOMIC (DAT_MEM_PRIV_ALL_FLAG | (DAT_MEM_PRIV_FLAGS)DAT_IB_MEM_PRIV_REMOTE_ATOMIC)
+
 /* Eight bytes of b for atomic operations. */
 static DAT_RMR_TRIPLET atomic_target(DAT_MEM_PRIV_FLAGS privileges)
 {
@@ -91,8 +94,7 @@ static void atomic_operations(void)
 
 	open_connection(NULL);
 	part = local_part(&a, 0, 8);
-	target = atomic_target(DAT_MEM_PRIV_ALL_FLAG |
-			       (DAT_MEM_PRIV_FLAGS)DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
+	target = atomic_target(ATOMIC);
 	CALL(dat_ib_post_fetch_and_add(a.ep, 5, &part, cookie(1), &target,
 				       DAT_COMPLETION_DEFAULT_FLAG));
 	EXTENDED(a.request);
@@ -130,8 +132,7 @@ static void atomic_operation_that_is_not_aligned(void)
 
 	open_connection(NULL);
 	part = local_part(&a, 0, 8);
-	target = atomic_target(DAT_MEM_PRIV_ALL_FLAG |
-			       (DAT_MEM_PRIV_FLAGS)DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
+	target = atomic_target(ATOMIC);
 	target.virtual_address += 4;
 	if (CALL(dat_ib_post_fetch_and_add(a.ep, 5, &part, cookie(1), &target,
 					   DAT_COMPLETION_DEFAULT_FLAG)) != DAT_SUCCESS)

@@ -61,6 +61,13 @@ DAT_EP_ATTR usual_attributes(void)
 	return attr;
 }
 
+DAT_SRQ_ATTR usual_srq_attributes(void)
+{
+	return (DAT_SRQ_ATTR){ .max_recv_dtos = 8,
+			       .max_recv_iov = 1,
+			       .low_watermark = DAT_SRQ_LW_DEFAULT };
+}
+
 static void name_of_side(const char *side, const char *what, DAT_HANDLE handle)
 {
 	char name[24];

@@ -297,9 +297,7 @@ static void as_many_as_agreed(void)
 
 static void messages_through_a_shared_queue(void)
 {
-	DAT_SRQ_ATTR attr = { .max_recv_dtos = 8,
-			      .max_recv_iov = 1,
-			      .low_watermark = DAT_SRQ_LW_DEFAULT };
+	DAT_SRQ_ATTR attr = usual_srq_attributes();
 	DAT_EP_ATTR ep_attr = usual_attributes();
 	DAT_LMR_TRIPLET part;
 	DAT_SRQ_HANDLE srq;

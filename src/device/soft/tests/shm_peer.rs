@@ -247,11 +247,13 @@ fn silence() {
     peer.send(LOCAL.request(2, b"me").encode(&mut bytes).unwrap());
     assert_eq!(server.next().private_data(), b"me");
     let mut rest = [0; 16];
-    let mut end = patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT));
     // It is told why.
-    while matches!(end, Ok((_, n)) if n > 0) {
-        end = patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT));
-    }
+    let end = loop {
+        match patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT)) {
+            Ok((_, n)) if n > 0 => {}
+            end => break end,
+        }
+    };
     assert!(matches!(end, Ok((_, 0)) | Err(Errno::CONNRESET)));
 }
 
