@@ -194,7 +194,9 @@ pub unsafe fn private_data<'a>(
 /// The error for a failure of the device; `resource` names the resource that was requested.
 pub fn device_error(error: DeviceError, resource: Subtype) -> Error {
     match error {
-        DeviceError::Resources | DeviceError::Limit => Error::resource(resource),
+        DeviceError::Resources | DeviceError::Limit | DeviceError::QualPrivileged => {
+            Error::resource(resource)
+        }
         DeviceError::BadMemory => Kind::InvalidParameter.into(),
         DeviceError::QualInUse => Kind::ConnQualInUse.into(),
         DeviceError::QualUnavailable => Kind::ConnQualUnavailable.into(),

@@ -12,7 +12,7 @@ use super::types::{Event, Handle, Opaque};
 use crate::abi::common::{DAT_EVD_HANDLE, DAT_IA_ADDRESS_PTR};
 use crate::abi::v2::{DCNT_IA_CM_AH_REQ_RX, DCNT_IA_CM_LISTEN, DCNT_IA_CM_REQ_RX, DCNT_IA_SP_CR};
 use crate::delay;
-use crate::device::{Device, ListenHandler};
+use crate::device::{Device, DeviceError, ListenHandler, qualifier};
 use crate::error::{Error, Result, Subtype};
 use crate::handle;
 use crate::lock::Mutex;
@@ -97,6 +97,20 @@ pub(super) struct Listening<D: Device> {
     _stream: EvdUse<D>,
 }
 
+/// Listens for a qualifier. Consumers need no privilege for any of them: where the process may not open the
+/// port of this one, the listener has another.
+fn listen_for<D: Device, T: ListenHandler<D> + 'static>(
+    device: &Arc<D>,
+    qual: u64,
+    upcall: &Arc<Upcall<D, T>>,
+) -> std::result::Result<D::Listener, DeviceError> {
+    let result = device.listen(qual, upcall.clone());
+    match (result, qualifier::substitute(qual)) {
+        (Err(DeviceError::QualPrivileged), Some(other)) => device.listen(other, upcall.clone()),
+        (result, _) => result,
+    }
+}
+
 /// Begins to listen; the queue of the EVD is the backlog. Gives the qualifier and the EVD too.
 ///
 /// # Errors
@@ -116,9 +130,7 @@ pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     let stream = EvdUse::begin(ia, evd.clone(), Stream::Request)?;
     let device = &ia.device;
     let (listener, qual) = match qual {
-        Qual::This(qual) => device
-            .listen(qual, upcall.clone())
-            .map(|listener| (listener, qual)),
+        Qual::This(qual) => listen_for(device, qual, upcall).map(|listener| (listener, qual)),
         Qual::Any => device.listen_any(upcall.clone()),
     }
     .map_err(|e| device_error(e, Subtype::ResourceDevice))?;

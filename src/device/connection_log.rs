@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use log::Level;
 
-use super::CmEvent;
+use super::{CmEvent, qualifier};
 use crate::log_sink::CONNECTIONS;
 
 /// How the two ends of a connection reach each other.
@@ -86,7 +86,7 @@ impl fmt::Display for Identity<'_> {
             ", local {}, remote {}, qualifier {}, path {}",
             Address(local),
             Address(remote),
-            self.qual,
+            qualifier::named(self.qual),
             self.path
         )
     }
@@ -228,7 +228,7 @@ pub(crate) struct NoListener(pub u64);
 
 impl fmt::Display for NoListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match u16::try_from(self.0) {
+        match u16::try_from(qualifier::named(self.0)) {
             Ok(port) => write!(f, "no listener on port {port}"),
             Err(_) => f.write_str("no listener for the qualifier"),
         }

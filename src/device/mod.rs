@@ -492,7 +492,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Listens for connection requests to `qual`, which may use all 64 bits.
     ///
     /// # Errors
-    /// [`DeviceError::QualInUse`], [`DeviceError::Resources`].
+    /// [`DeviceError::QualInUse`], [`DeviceError::QualPrivileged`], [`DeviceError::Resources`].
     fn listen(
         self: &Arc<Self>,
         qual: u64,

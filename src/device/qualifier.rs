@@ -6,6 +6,9 @@
 //! Ends of this library alone use the header; connections to a port go without, as peers of other
 //! implementations expect.
 //!
+//! Qualifiers are no privilege in DAT, but ports below 1024 are. A listener that may not open such a port
+//! has a larger qualifier in place of the consumer's ([`substitute`]), which connectors ask for too.
+//!
 //! ```text
 //! "libdatQ" 7 | kind of header 1 | qualifier 8, big-endian
 //! ```
@@ -28,6 +31,11 @@ const MAGIC: &[u8; 7] = b"libdatQ";
 const CANDIDATES: u64 = 8;
 /// The first of the ports that no service has by convention (RFC 6335).
 const FIRST_DYNAMIC: u64 = 49152;
+
+/// The first port that needs no privilege, unless the administrator has set another.
+const FIRST_UNPRIVILEGED: u64 = 1024;
+/// What is above the consumer's qualifier in a [`substitute`].
+const SUBSTITUTES: u64 = u64::from_be_bytes(*b"libdat\0\0");
 
 /// Which qualifier a connector asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +125,32 @@ pub(crate) fn candidates(qual: u64) -> impl DoubleEndedIterator<Item = u16> {
     })
 }
 
-/// Takes a qualifier that is no port, at an address or at all of them, as long as the result
+/// The qualifier of a listener that may not open the port of this one; `None` for a qualifier whose port
+/// needs no privilege. Part of the protocol, as [`candidates`] are.
+pub(crate) fn substitute(qual: u64) -> Option<u64> {
+    (1..FIRST_UNPRIVILEGED)
+        .contains(&qual)
+        .then_some(SUBSTITUTES | qual)
+}
+
+/// The qualifier that the consumer has named, where a listener may have a [`substitute`].
+pub(crate) fn named(qual: u64) -> u64 {
+    let named = qual ^ SUBSTITUTES;
+    if substitute(named) == Some(qual) {
+        named
+    } else {
+        qual
+    }
+}
+
+/// The ports at which a connector may find the listener of a qualifier, in the order in which they are
+/// tried, each with the qualifier that is asked for there.
+pub(crate) fn places(qual: u64) -> impl DoubleEndedIterator<Item = (u16, u64)> {
+    let ports = |qual| candidates(qual).map(move |port| (port, qual));
+    ports(qual).chain(substitute(qual).into_iter().flat_map(ports))
+}
+
+/// Takes a qualifier that is no port, or may be none, at an address or at all of them, as long as the result
 /// exists. Two processes of a host must not both listen for it, although each could find a port: a
 /// name in the abstract socket namespace, which is of the network namespace as ports are, goes to
 /// one of them. Where such names do not exist the qualifier is not protected.
@@ -128,6 +161,7 @@ pub(crate) fn claim(
     qual: u64,
     address: Option<SocketAddr>,
 ) -> Result<Option<OwnedFd>, DeviceError> {
+    let qual = substitute(qual).unwrap_or(qual);
     if !needs_header(qual) {
         return Ok(None);
     }
@@ -193,6 +227,33 @@ mod tests {
             ports(0x1_0000),
             [53683, 62588, 49802, 50608, 54928, 58268, 53028, 54056]
         );
+    }
+
+    /// Peers of other versions ask for the same.
+    #[test]
+    fn what_needs_a_privilege_has_a_substitute() {
+        assert_eq!(substitute(1), Some(0x6c69_6264_6174_0001));
+        assert_eq!(substitute(1023), Some(0x6c69_6264_6174_03ff));
+        for qual in [1, 80, 1023] {
+            let other = substitute(qual).unwrap();
+            assert_eq!((named(other), named(qual)), (qual, qual));
+            let mut places = places(qual);
+            assert_eq!(places.next(), Some((qual as u16, qual)));
+            assert!(places.eq(candidates(other).map(|port| (port, other))));
+        }
+        for qual in [
+            0,
+            1024,
+            0xffff,
+            0x1_0000,
+            1 << 35 | 80,
+            SUBSTITUTES,
+            u64::MAX,
+        ] {
+            assert_eq!((substitute(qual), named(qual)), (None, qual), "{qual:#x}");
+            assert!(places(qual).eq(candidates(qual).map(|port| (port, qual))));
+        }
+        assert_eq!(named(SUBSTITUTES | 1024), SUBSTITUTES | 1024);
     }
 
     #[test]

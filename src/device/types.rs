@@ -375,6 +375,8 @@ pub enum DeviceError {
     QualInUse,
     /// No connection qualifier is free.
     QualUnavailable,
+    /// The process may not listen for the connection qualifier.
+    QualPrivileged,
     /// The address cannot be used with this device.
     BadAddress,
     /// The device cannot do this at all.

@@ -15,7 +15,7 @@ use super::tuning::Tuning;
 use crate::device::CmEvent;
 use crate::device::connection_log::{Cause, NoListener, Step};
 use crate::device::netif::at_port;
-use crate::device::qualifier::{QualHeader, Sought, add_header, candidates};
+use crate::device::qualifier::{QualHeader, Sought, add_header, places};
 
 /// How often a request is sent again because the connection manager had chosen a local port that
 /// the network stack has given to another socket: the connection manager knows its own ports only.
@@ -52,9 +52,8 @@ impl ActiveConnect {
         tuning: &Tuning,
     ) -> ActiveConnect {
         let limited = |time: Duration| timeout.map_or(time, |timeout| timeout.min(time));
-        let ports_of = |qual| candidates(qual).map(move |port| (port, qual));
-        let otherwise = sought.otherwise.into_iter().flat_map(ports_of);
-        let mut ports: Vec<_> = ports_of(sought.qual).chain(otherwise).collect();
+        let otherwise = sought.otherwise.into_iter().flat_map(places);
+        let mut ports: Vec<_> = places(sought.qual).chain(otherwise).collect();
         ports.reverse();
         ActiveConnect {
             remote,
@@ -248,7 +247,7 @@ mod tests {
             otherwise: Some(4711),
         };
         let mut active = ActiveConnect::new(remote, sought, b"data", None, &Tuning::default());
-        for port in candidates(qual).chain([4711]) {
+        for (port, _) in places(qual).chain([(4711, 4711)]) {
             let next = format!("[fe80::1%3]:{port}").parse().ok();
             assert_eq!(active.next(), next);
             assert_eq!(active.take_next(), next);

@@ -245,6 +245,7 @@ fn open(
         .and_then(|()| id.listen(KERNEL_BACKLOG))
         .map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => DeviceError::QualInUse,
+            Some(libc::EACCES) => DeviceError::QualPrivileged,
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => DeviceError::BadAddress,
             _ => DeviceError::Resources,
         })?;

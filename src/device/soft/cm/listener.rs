@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::acceptor::Acceptor;
 pub use super::request::ConnRequest;
 use crate::device::netif;
-use crate::device::qualifier::{candidates, claim, needs_header};
+use crate::device::qualifier::{candidates, claim, needs_header, substitute};
 use crate::device::soft::device::Soft;
 use crate::device::soft::params::Path;
 use crate::device::soft::socket;
@@ -82,8 +82,8 @@ static LISTENERS: PerProcess<Mutex<BTreeMap<u64, Vec<Arc<Listening>>>>> =
 /// The listener of this process for a qualifier at one of its addresses.
 pub(crate) fn find(address: SocketAddr, qual: u64) -> Option<Arc<Listening>> {
     let all = LISTENERS.lock();
-    let found = all.get(&qual)?.iter().find(|l| l.is_at(address));
-    found.cloned()
+    let find = |qual| all.get(&qual)?.iter().find(|l| l.is_at(address)).cloned();
+    find(qual).or_else(|| find(substitute(qual)?))
 }
 
 /// Acceptors by the address of their device and their port.
@@ -273,6 +273,7 @@ fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
 fn bind_error(error: Errno) -> DeviceError {
     match error {
         Errno::ADDRINUSE => DeviceError::QualInUse,
+        Errno::ACCESS => DeviceError::QualPrivileged,
         Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::INVAL => DeviceError::BadAddress,
         _ => DeviceError::Resources,
     }

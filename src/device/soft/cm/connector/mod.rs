@@ -139,9 +139,9 @@ struct Candidate {
 
 /// All ways that may lead to the listener of a qualifier, the first one last.
 fn all_candidates(qual: u64, transports: &[Transport]) -> Vec<Candidate> {
-    let ports = qualifier::candidates(qual);
-    let mut candidates: Vec<Candidate> = ports
-        .flat_map(|port| {
+    let places = qualifier::places(qual);
+    let mut candidates: Vec<Candidate> = places
+        .flat_map(|(port, qual)| {
             let with = move |&transport| Candidate {
                 transport,
                 port,
