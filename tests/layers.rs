@@ -32,15 +32,12 @@ const ORDER: &[&[&str]] = &[
     &[
         "device::attempt",
         "device::netif",
-        "device::connection_log",
         "device::log_limit",
         "device::random",
     ],
-    &[
-        "device::events",
-        "device::local_address",
-        "device::qualifier",
-    ],
+    &["device::local_address", "device::qualifier"],
+    &["device::connection_log"],
+    &["device::events"],
     &[
         "device::verbs",
         "device::soft::iwarp",
