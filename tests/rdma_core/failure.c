@@ -129,6 +129,22 @@ static void device__fails(void)
 	pair_down(&pair);
 }
 
+/* An IA that has no connection, and listens for none, hears of it as well. */
+static void device__fails_that_connects_nothing(void)
+{
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_EVD_HANDLE async_evd;
+	DAT_IA_HANDLE ia;
+
+	ia = open_ia(&async_evd);
+	fail_device();
+	error = EXPECT(async_evd, DAT_ASYNC_ERROR_IA_CATASTROPHIC)
+			.event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == ia);
+	EXPECT_NOTHING(async_evd);
+	OK(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
+}
+
 static DAT_COUNT outstanding(DAT_SRQ_HANDLE srq)
 {
 	DAT_SRQ_PARAM param;
@@ -208,6 +224,7 @@ static void srq__that_fails(void)
 
 static const struct tap_test tests[] = {
 	T(device, fails),
+	T(device, fails_that_connects_nothing),
 	T(srq, of_a_device_that_fails),
 	T(srq, that_fails),
 	TAP_END,

@@ -145,7 +145,7 @@ fn faults() {
 /// What happens when the device fails.
 #[test]
 fn failure() {
-    check("failure", "failure", 3, &[], NON_PEER_REJECTED);
+    check("failure", "failure", 4, &[], NON_PEER_REJECTED);
 }
 
 /// What happens when another thread comes in between.

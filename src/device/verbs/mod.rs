@@ -349,6 +349,9 @@ impl Device for Verbs {
 
     fn set_handler(&self, handler: Arc<dyn DeviceHandler>) {
         let _ = self.adapter.handler.set(handler);
+        // Also an IA that connects nothing is to hear that the device has failed. Without the thread it works
+        // until it needs one, and then tries again.
+        self.start_service();
     }
 
     fn attr(&self) -> &DeviceAttr {
