@@ -3,9 +3,11 @@
 #ifndef STANDIN_H
 #define STANDIN_H
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 enum { MAX_QP = 1 << 12 };
 
@@ -84,9 +86,18 @@ void standin_stop_queue_pairs(void);
 int ibv_standin_connect_queue_pairs(uint32_t one, uint32_t other);
 /* How many queue pairs there are. */
 int ibv_standin_queue_pairs(void);
+/* How many other objects there are: domains, regions, windows, completion queues, shared receive queues. */
+extern _Atomic int ibv_standin_objects;
+/*
+ * Has the device report an event: of the queue pair of this number, which it stops if the event says so, of the queue
+ * that its receives complete in, or of the port of this number.
+ */
+void ibv_standin_event(enum ibv_event_type type, int number);
 
-/* An event of a queue pair or of a shared receive queue. */
+/* An event of a queue pair, a completion queue or a shared receive queue. */
 void standin_report(struct ibv_context *context, enum ibv_event_type type, void *element);
+/* An event of a port, in all contexts. */
+void standin_report_port(enum ibv_event_type type, int port);
 /* Flushes what a device that takes its time has flushed by now. */
 void standin_flush_late(struct ibv_context *context);
 /* Has the shared receive queue fail that was made last. */
@@ -99,6 +110,25 @@ void standin_tell(struct cq *cq);
 int standin_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int standin_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int standin_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* Memory for an object that is counted; NULL, with errno set, if the device is to refuse it at this point. */
+static inline void *make_object(const char *point, size_t size)
+{
+	int error = at(point);
+	void *object = error ? NULL : calloc(1, size);
+
+	if (object)
+		ibv_standin_objects++;
+	else if (error)
+		errno = error;
+	return object;
+}
+
+static inline void free_object(void *object)
+{
+	ibv_standin_objects--;
+	free(object);
+}
 
 static inline uint32_t power_of_two(uint32_t at_least)
 {

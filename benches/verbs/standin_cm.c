@@ -176,6 +176,10 @@ static void place(struct id *id)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *user,
 		   enum rdma_port_space ps)
 {
+	int error = at("create_id");
+
+	if (error)
+		return fail(error);
 	*out = &make_id(channel, user, ps)->base;
 	return 0;
 }
@@ -479,9 +483,12 @@ int rdma_disconnect(struct rdma_cm_id *cm_id)
 	return 0;
 }
 
+/* A message has arrived: the peer has established the connection, though its last message is lost. */
 int rdma_notify(struct rdma_cm_id *cm_id, enum ibv_event_type event)
 {
-	(void)cm_id;
-	(void)event;
+	struct id *id = (struct id *)cm_id;
+
+	if (event == IBV_EVENT_COMM_EST && !id->connected && id->peer && id->peer->connected)
+		established(id, NULL);
 	return 0;
 }

@@ -28,10 +28,12 @@ static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
 	}
 }
 
+static void stop(struct qp *qp);
+
 int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct qp *qp = (struct qp *)ibqp;
-	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	enum ibv_wc_status status = IBV_WC_SUCCESS, failed = IBV_WC_SUCCESS;
 
 	if (__builtin_expect(ibqp->state != IBV_QPS_RTS, 0)) {
 		if (ibqp->state != IBV_QPS_ERR) {
@@ -48,6 +50,8 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 			length += wr->sg_list[i].length;
 		if (wr->opcode == IBV_WR_RDMA_WRITE && wr->num_sge == 0 && at("write_nothing"))
 			status = at("write_refused") ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_WR_FLUSH_ERR;
+		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS)
+			failed = status = at("send");
 		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS) {
 			struct receives *to = qp->peer->receives;
 
@@ -66,6 +70,11 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 		if (wr->send_flags & IBV_SEND_SIGNALED || qp->signal_all ||
 		    status != IBV_WC_SUCCESS)
 			complete(ibqp->send_cq, wr->wr_id, status, opcode, length, ibqp->qp_num);
+		if (__builtin_expect(failed != IBV_WC_SUCCESS, 0)) {
+			stop(qp);
+			status = IBV_WC_WR_FLUSH_ERR;
+			failed = IBV_WC_SUCCESS;
+		}
 	}
 	return 0;
 }
@@ -105,6 +114,15 @@ static void flush_srq(struct qp *qp)
 {
 	if (at("flush_srq"))
 		qp->flushes_at = now_us() + 30 * 1000;
+}
+
+/* Takes a queue pair to the error state. */
+static void stop(struct qp *qp)
+{
+	qp->base.state = IBV_QPS_ERR;
+	flush(qp);
+	if (qp->base.srq)
+		flush_srq(qp);
 }
 
 /* Not in a thread of its own, whose delay by other programs would be that of a device. */
@@ -164,10 +182,12 @@ void ibv_standin_fail_srq(void)
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	struct srq *srq = calloc(1, sizeof *srq);
+	struct srq *srq = make_object("create_srq", sizeof *srq);
 
-	if (!srq || !make_room(&srq->receives, attr->attr.max_wr)) {
-		free(srq);
+	if (!srq)
+		return NULL;
+	if (!make_room(&srq->receives, attr->attr.max_wr)) {
+		free_object(srq);
 		return NULL;
 	}
 	srq->base.context = pd->context;
@@ -195,15 +215,18 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
 	free(((struct srq *)srq)->receives.wr_id);
-	free(srq);
+	free_object(srq);
 	return 0;
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	int error = ibv_standin_failed ? EIO : at("create_qp");
-	struct qp *qp = error ? NULL : calloc(1, sizeof *qp);
+	struct qp *qp;
 
+	if (!error && attr->cap.max_inline_data > 0)
+		error = at("inline");
+	qp = error ? NULL : calloc(1, sizeof *qp);
 	if (error)
 		errno = error;
 	if (!qp || !make_room(&qp->own, attr->cap.max_recv_wr)) {
@@ -245,13 +268,12 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	if (mask & IBV_QP_STATE) {
 		if (attr->qp_state == IBV_QPS_RTS && !qp->peer && ibqp->qp_type == IBV_QPT_RC)
 			return EINVAL;
+		if (attr->qp_state == IBV_QPS_RTS && ibqp->state == IBV_QPS_ERR)
+			return EINVAL;
 		ibqp->state = attr->qp_state;
 		qp->peer_is_gone = false;
-		if (attr->qp_state == IBV_QPS_ERR) {
-			flush(qp);
-			if (ibqp->srq)
-				flush_srq(qp);
-		}
+		if (attr->qp_state == IBV_QPS_ERR)
+			stop(qp);
 	}
 	return 0;
 }
@@ -307,6 +329,29 @@ void standin_stop_queue_pairs(void)
 		if (qps[i])
 			qps[i]->base.state = IBV_QPS_UNKNOWN;
 	pthread_mutex_unlock(&lock);
+}
+
+void ibv_standin_event(enum ibv_event_type type, int number)
+{
+	struct ibv_qp *qp = qps[number] ? &qps[number]->base : NULL;
+
+	switch (type) {
+	case IBV_EVENT_CQ_ERR:
+		standin_report(qp->context, type, qp->recv_cq);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		stop(qps[number]);
+		/* Fall through. */
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+		standin_report(qp->context, type, qp);
+		break;
+	default:
+		standin_report_port(type, number);
+	}
 }
 
 int ibv_standin_connect_queue_pairs(uint32_t one, uint32_t other)

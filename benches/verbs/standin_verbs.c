@@ -48,6 +48,7 @@ bool standin_is(const char *kind)
 
 int (*_Atomic ibv_standin_at)(const char *point);
 _Atomic bool ibv_standin_failed;
+_Atomic int ibv_standin_objects;
 
 /* Where events are written. */
 static struct source {
@@ -105,6 +106,21 @@ void standin_report(struct ibv_context *context, enum ibv_event_type type, void 
 		abort();
 }
 
+void standin_report_port(enum ibv_event_type type, int port)
+{
+	struct ibv_async_event event = { .event_type = type };
+
+	/* The kernel leaves the rest of the place undefined. */
+	memset(&event.element, 0xff, sizeof event.element);
+	event.element.port_num = port;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+		if (sources[i].write_end && sources[i].is_async &&
+		    write(*sources[i].write_end, &event, sizeof event) < 0)
+			abort();
+	pthread_mutex_unlock(&lock);
+}
+
 void standin_tell(struct cq *cq)
 {
 	cq->armed = false;
@@ -148,7 +164,7 @@ static int req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = calloc(1, sizeof *mw);
+	struct ibv_mw *mw = make_object("alloc_mw", sizeof *mw);
 
 	if (mw) {
 		mw->context = pd->context;
@@ -161,7 +177,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static int dealloc_mw(struct ibv_mw *mw)
 {
-	free(mw);
+	free_object(mw);
 	return 0;
 }
 
@@ -332,7 +348,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct ibv_pd *pd = calloc(1, sizeof *pd);
+	struct ibv_pd *pd = make_object("alloc_pd", sizeof *pd);
 
 	if (pd)
 		pd->context = context;
@@ -341,7 +357,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	free(pd);
+	free_object(pd);
 	return 0;
 }
 
@@ -371,7 +387,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 		errno = EFAULT;
 		return NULL;
 	}
-	mr = calloc(1, sizeof *mr);
+	mr = make_object("reg_mr", sizeof *mr);
 	if (mr) {
 		mr->context = pd->context;
 		mr->pd = pd;
@@ -392,7 +408,7 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	free(mr);
+	free_object(mr);
 	return 0;
 }
 
@@ -451,12 +467,14 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
 			     struct ibv_comp_channel *channel, int vector)
 {
-	struct cq *cq = calloc(1, sizeof *cq);
+	struct cq *cq = make_object("create_cq", sizeof *cq);
 	uint32_t size = power_of_two(entries);
 
 	(void)vector;
-	if (!cq || !(cq->ring = calloc(size, sizeof *cq->ring))) {
-		free(cq);
+	if (!cq)
+		return NULL;
+	if (!(cq->ring = calloc(size, sizeof *cq->ring))) {
+		free_object(cq);
 		return NULL;
 	}
 	cq->base.context = context;
@@ -475,6 +493,6 @@ int ibv_resize_cq(struct ibv_cq *cq, int entries)
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	free(((struct cq *)cq)->ring);
-	free(cq);
+	free_object(cq);
 	return 0;
 }

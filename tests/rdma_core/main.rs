@@ -148,6 +148,12 @@ fn failure() {
     check("failure", "failure", 4, &[], NON_PEER_REJECTED);
 }
 
+/// What happens when the device reports something by itself.
+#[test]
+fn events() {
+    check("events", "events", 7, &[], NON_PEER_REJECTED);
+}
+
 /// What happens when another thread comes in between.
 #[test]
 fn threads() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::active::{self, ActiveConnect, next_port_or_end};
 use super::adapter::Target;
 use super::cm_event::{CmEventData, CmEventKind};
-use super::datagram::{self, exchange};
+use super::datagram::exchange;
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
@@ -182,18 +182,6 @@ pub(super) fn on_early_data(qp: &Qp) {
         // SAFETY: the id is valid.
         unsafe { (qp.device.adapter.lib.rdma_notify)(id.raw, sys::EVENT_COMM_EST) };
     }
-}
-
-/// The device has failed or was removed: ends what there is of a connection. Called by the service thread.
-pub(super) fn on_device_failure(qp: &Qp, cause: &dyn Cause) {
-    let state = qp.state.lock();
-    let event = match state.attempt.phase {
-        Phase::Connecting if state.active.is_some() => CmEvent::NonPeerRejected,
-        Phase::Connecting => CmEvent::AcceptError,
-        _ => CmEvent::Broken,
-    };
-    qp.end_locked(state, event, cause);
-    datagram::go_on(qp);
 }
 
 /// An event of the connection manager about an attempt, or the connection that it led to.

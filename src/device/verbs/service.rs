@@ -21,7 +21,7 @@ use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
-use crate::device::{CmEvent, threads};
+use crate::device::threads;
 
 /// The interval at which connections that are closing are checked.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_micros(500);
@@ -119,6 +119,15 @@ const CONNECTIONS: u32 = 8;
 /// What the log has of a device that has failed by itself, and of one that was removed.
 const HAS_FAILED: &str = "has failed";
 const WAS_REMOVED: &str = "was removed";
+
+/// The queue pair of the device with this [`token`](super::hw::Hw::token) has failed: its connection ends, or it goes
+/// on if it is for datagrams.
+fn queue_pair_failed(qp: &Weak<Qp>, token: u64, cause: &dyn Cause) {
+    if let Some(qp) = qp.upgrade() {
+        qp.fail_on(token, cause);
+        datagram::go_on(&qp);
+    }
+}
 
 impl Service {
     fn run(&mut self) {
@@ -242,14 +251,12 @@ impl Service {
                 sys::EVENT_QP_FATAL | sys::EVENT_QP_REQ_ERR | sys::EVENT_QP_ACCESS_ERR,
                 Some(Target::Qp(qp)),
             ) => {
-                if let Some(qp) = qp.upgrade() {
-                    let cause = match kind {
-                        sys::EVENT_QP_FATAL => "the device reports a fatal error of the endpoint",
-                        sys::EVENT_QP_REQ_ERR => "the device reports an invalid request",
-                        _ => "the device reports an access violation",
-                    };
-                    qp.end_on(token, CmEvent::Broken, &cause);
-                }
+                let cause = match kind {
+                    sys::EVENT_QP_FATAL => "the device reports a fatal error of the endpoint",
+                    sys::EVENT_QP_REQ_ERR => "the device reports an invalid request",
+                    _ => "the device reports an access violation",
+                };
+                queue_pair_failed(&qp, token, &cause);
             }
             (sys::EVENT_COMM_EST, Some(Target::Qp(qp))) => {
                 if let Some(qp) = qp.upgrade() {
@@ -317,7 +324,8 @@ impl Service {
         }
         log::error!("the RDMA device {} {what}", self.adapter.name);
         for qp in self.adapter.queue_pairs() {
-            connect::on_device_failure(&qp, cause);
+            qp.fail_locked(qp.state.lock(), cause);
+            datagram::go_on(&qp);
         }
         if let Some(handler) = self.adapter.handler.get() {
             handler.failed();
@@ -329,10 +337,7 @@ impl Service {
         for job in jobs {
             match job {
                 Job::Failed(qp, token) => {
-                    if let Some(qp) = qp.upgrade() {
-                        qp.end_on(token, CmEvent::Broken, &"a request of this end failed");
-                        datagram::go_on(&qp);
-                    }
+                    queue_pair_failed(&qp, token, &"a request of this end failed");
                 }
                 Job::Closing(qp) => self.closing.push(qp),
                 Job::Deadline(when, qp, attempt, timeout) => {

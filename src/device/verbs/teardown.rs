@@ -54,17 +54,27 @@ pub(super) fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
 }
 
 impl Qp {
-    /// Ends the connection, or the attempt to make one, for something that has happened on the queue pair of the
-    /// device with this [`token`](Hw::token). If another has replaced it, the connection has ended already, and the
-    /// one that may be there now has nothing to do with it.
-    pub(super) fn end_on(&self, token: u64, event: CmEvent, cause: &dyn Cause) {
+    /// Ends the connection, or the attempt to make one, because of a failure of the queue pair of the device with
+    /// this [`token`](Hw::token). If another has replaced it, the connection has ended already, and the one that may
+    /// be there now has nothing to do with it.
+    pub(super) fn fail_on(&self, token: u64, cause: &dyn Cause) {
         let state = self.state.lock();
         // That of a live attempt is replaced only after the attempt has ended, which takes this lock:
         // what is found here stays true.
         let own = self.rq.lock().hw.as_ref().map(|hw| hw.token);
         if own == Some(token) {
-            self.end_locked(state, event, cause);
+            self.fail_locked(state, cause);
         }
+    }
+
+    /// Ends the connection, or the attempt to make one, because of a failure of this end. As [`Qp::end_locked`].
+    pub(super) fn fail_locked(&self, state: MutexGuard<'_, State>, cause: &dyn Cause) {
+        let event = match state.attempt.phase {
+            Phase::Connecting if state.active.is_some() => CmEvent::NonPeerRejected,
+            Phase::Connecting => CmEvent::AcceptError,
+            _ => CmEvent::Broken,
+        };
+        self.end_locked(state, event, cause);
     }
 
     /// Ends the connection, or the attempt to make one, unless that is under way. The caller has found out which it
