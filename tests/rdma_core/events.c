@@ -3,12 +3,15 @@
 #include "stand_in.h"
 
 #include <dat2/dat_ib_extensions.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The numbers of the queue pairs, which the stand-in gives in the order in which they are made. */
-enum { FIRST_QP = 2, SECOND_QP, THIRD_QP };
+enum { FIRST_QP = 2, SECOND_QP };
 
 static void report(enum ibv_event_type type, int number)
 {
@@ -25,6 +28,89 @@ static void expect_connected(const struct rig *a, DAT_EP_HANDLE ep_a, const stru
 	OK(send_nothing(ep_a, 200, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a->request_evd, 200, DAT_DTO_SUCCESS);
 	EXPECT_DTO(b->recv_evd, 100, DAT_DTO_SUCCESS);
+}
+
+/* --- ports ---------------------------------------------------------------------------------- */
+
+/* Has standard error go to a file. */
+static FILE *catch_log(void)
+{
+	FILE *log = tmpfile();
+	char path[64];
+	int end;
+
+	REQUIRE(log);
+	/* With a position of its own, at the end. */
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(log));
+	end = open(path, O_WRONLY | O_APPEND);
+	REQUIRE(end >= 0 && dup2(end, STDERR_FILENO) >= 0);
+	return log;
+}
+
+/* How often a text is in the log. */
+static int logged(FILE *log, const char *text)
+{
+	char line[512];
+	int count = 0;
+
+	rewind(log);
+	while (fgets(line, sizeof line, log))
+		count += strstr(line, text) != NULL;
+	return count;
+}
+
+static void await_logged(FILE *log, const char *text, int count)
+{
+	for (int i = 0; logged(log, text) < count && i < 1000; i++)
+		pause_us(10 * 1000);
+	CHECK_EQ(logged(log, text), count);
+}
+
+/* A port that is down for a while ends nothing by itself, and no event of DAT tells of it: the log does. */
+static void port__events_are_logged(void)
+{
+	struct pair pair;
+	FILE *log;
+
+	setenv("DAT_DBG_TYPE", "0x40", 1);
+	log = catch_log();
+	pair_up(&pair, NULL);
+	report(IBV_EVENT_PORT_ERR, 1);
+	/* Of each IA. */
+	await_logged(log, "RDMA device standin0: IBV_EVENT_PORT_ERR of port 1", 2);
+	/* No IA is on this one. */
+	report(IBV_EVENT_PORT_ERR, 2);
+	report(IBV_EVENT_GID_CHANGE, 1);
+	await_logged(log, "IBV_EVENT_GID_CHANGE of port 1", 2);
+	report(IBV_EVENT_PORT_ACTIVE, 1);
+	await_logged(log, "IBV_EVENT_PORT_ACTIVE of port 1", 2);
+	report(99, 1);
+	await_logged(log, "RDMA device standin0: event 99", 2);
+	CHECK_EQ(logged(log, "port 2"), 0);
+	report(IBV_EVENT_PATH_MIG, FIRST_QP);
+	await_logged(log, "RDMA device standin0: IBV_EVENT_PATH_MIG", 1);
+	expect_connected(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
+	EXPECT_NOTHING(pair.a.async_evd);
+	EXPECT_NOTHING(pair.a.connect_evd);
+	EXPECT_NOTHING(pair.b.connect_evd);
+	pair_down(&pair);
+}
+
+/* Without the bit nothing is logged. */
+static void port__events_are_no_errors(void)
+{
+	struct pair pair;
+	FILE *log;
+
+	setenv("DAT_DBG_TYPE", "0x3", 1);
+	log = catch_log();
+	pair_up(&pair, NULL);
+	report(IBV_EVENT_PORT_ERR, 1);
+	report(IBV_EVENT_QP_FATAL, FIRST_QP);
+	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	CHECK_EQ(logged(log, "fatal error of the endpoint"), 1);
+	CHECK_EQ(logged(log, "PORT_ERR"), 0);
+	pair_down(&pair);
 }
 
 /* --- queue pairs ---------------------------------------------------------------------------- */
@@ -265,6 +351,8 @@ static void ep_post_send__that_fails_without_an_evd(void)
 }
 
 static const struct tap_test tests[] = {
+	T(port, events_are_logged),
+	T(port, events_are_no_errors),
 	T(ep, whose_queue_pair_fails),
 	T(ep, whose_queue_pair_fails_while_it_connects),
 	T(ep, for_datagrams_whose_queue_pair_fails),

@@ -151,7 +151,7 @@ fn failure() {
 /// What happens when the device reports something by itself.
 #[test]
 fn events() {
-    check("events", "events", 7, &[], NON_PEER_REJECTED);
+    check("events", "events", 9, &[], NON_PEER_REJECTED);
 }
 
 /// What happens when another thread comes in between.

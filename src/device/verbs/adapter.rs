@@ -67,6 +67,8 @@ pub(super) struct Adapter {
     pub lib: &'static Library,
     /// Name of the device.
     pub name: String,
+    /// Number of the port of the IA.
+    pub port: u8,
     /// The device is one for iWARP.
     pub iwarp: bool,
     pub ctx: *mut sys::Context,
@@ -262,6 +264,7 @@ impl Adapter {
             unanswered: Unanswered::default(),
             lib,
             name: device.to_owned(),
+            port: port.port,
             iwarp: port.transport == sys::TRANSPORT_IWARP,
             ctx,
             ops,
@@ -380,7 +383,7 @@ impl Adapter {
             delay::point("verbs.device_event");
             let mut targets = self.targets.lock();
             let target = targets.map.get(&token).cloned();
-            if kind != sys::EVENT_QP_LAST_WQE_REACHED {
+            if kind.event != sys::EVENT_QP_LAST_WQE_REACHED {
                 drop(targets);
                 let event = DeviceEvent {
                     kind,

@@ -238,7 +238,7 @@ impl Service {
             token,
             target,
         } = event;
-        match (kind, target) {
+        match (kind.event, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
                 self.device_is_gone(HAS_FAILED, &"the device has failed");
             }
@@ -251,7 +251,7 @@ impl Service {
                 sys::EVENT_QP_FATAL | sys::EVENT_QP_REQ_ERR | sys::EVENT_QP_ACCESS_ERR,
                 Some(Target::Qp(qp)),
             ) => {
-                let cause = match kind {
+                let cause = match kind.event {
                     sys::EVENT_QP_FATAL => "the device reports a fatal error of the endpoint",
                     sys::EVENT_QP_REQ_ERR => "the device reports an invalid request",
                     _ => "the device reports an access violation",
@@ -275,7 +275,7 @@ impl Service {
                     srq.on_failure();
                 }
             }
-            _ => {}
+            _ => kind.log(&self.adapter),
         }
     }
 

@@ -259,13 +259,14 @@ fn pages() -> Vec<PathBuf> {
 }
 
 /// Pages of the system that ours refer to.
-const OF_THE_SYSTEM: [&str; 16] = [
+const OF_THE_SYSTEM: [&str; 17] = [
     "_exit 2",
     "clone 2",
     "dlopen 3",
     "epoll 7",
     "exit 3",
     "fork 3",
+    "ibv_get_async_event 3",
     "madvise 2",
     "pkg-config 1",
     "poll 2",

@@ -371,9 +371,17 @@ pub struct Qp {
 
 #[repr(C)]
 pub struct AsyncEvent {
-    /// `cq`, `qp`, `srq` or a port number, depending on the type.
-    pub element: *mut c_void,
+    pub element: EventElement,
     pub event_type: c_int,
+}
+
+/// Depends on the type of the event.
+#[repr(C)]
+pub union EventElement {
+    pub cq: *mut Cq,
+    pub qp: *mut Qp,
+    pub srq: *mut Srq,
+    pub port_num: c_int,
 }
 
 pub const EVENT_CQ_ERR: c_int = 0;
@@ -382,6 +390,10 @@ pub const EVENT_QP_REQ_ERR: c_int = 2;
 pub const EVENT_QP_ACCESS_ERR: c_int = 3;
 pub const EVENT_COMM_EST: c_int = 4;
 pub const EVENT_DEVICE_FATAL: c_int = 8;
+pub const EVENT_PORT_ACTIVE: c_int = 9;
+pub const EVENT_SM_CHANGE: c_int = 13;
 pub const EVENT_SRQ_ERR: c_int = 14;
 pub const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 pub const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+pub const EVENT_CLIENT_REREGISTER: c_int = 17;
+pub const EVENT_GID_CHANGE: c_int = 18;
