@@ -154,6 +154,12 @@ fn events() {
     check("events", "events", 9, &[], NON_PEER_REJECTED);
 }
 
+/// What happens when the device has no more of something.
+#[test]
+fn limits() {
+    check("limits", "limits", 7, &[], NON_PEER_REJECTED);
+}
+
 /// What happens when another thread comes in between.
 #[test]
 fn threads() {

@@ -343,7 +343,8 @@ pub(super) fn accept(
     };
     let addrs = (request.local, request.remote);
     let id = Arc::new(id);
-    let attempt = begin(qp, addrs, request.qual, None, Some(id.clone()))?;
+    let attempt = begin(qp, addrs, request.qual, None, Some(id.clone()))
+        .inspect_err(|_| request.refuse(&id))?;
     let target = Target::Conn(Arc::downgrade(qp), attempt);
     device.adapter.retarget(id.token, target);
     // The peer gave up before the events of the request were for this attempt.

@@ -94,6 +94,13 @@ impl ConnRequest {
         self.state.withdrawn.load(Ordering::Acquire)
     }
 
+    /// Rejects the request without the consumer's doing; `id` is its identifier. The kernel would do so in the name of
+    /// the consumer.
+    pub(super) fn refuse(&self, id: &CmId) {
+        self.log(Step::RequestDropped);
+        id.reject(&[], false);
+    }
+
     fn log(&self, step: Step) {
         log_step(&self.device, self.qual, self.local, self.remote, step);
     }
@@ -132,8 +139,7 @@ impl ConnectionRequest for ConnRequest {
 impl Drop for ConnRequest {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.log(Step::RequestDropped);
-            id.reject(&[], false);
+            self.refuse(&id);
         }
     }
 }

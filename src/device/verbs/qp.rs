@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::cancel;
 use crate::lock::Mutex;
 
 use super::active::ActiveConnect;
@@ -254,6 +255,20 @@ impl Qp {
         let hw = Hw::new(&self.device, &self.weak, &parts, &attr)?;
         self.install(&hw);
         Ok(hw)
+    }
+
+    /// Makes the queue pair of the device that could not be made when this one was reset. The caller holds no lock,
+    /// and may be in a read-side section.
+    pub(super) fn renew_in_section(&self) -> Result<(), DeviceError> {
+        // The library makes system calls in which the thread could be cancelled.
+        let _disabled = cancel::Disabled::begin();
+        // Without waiting: who has the lock may wait for the section to end. It connects the queue pair, resets it
+        // or frees it.
+        let state = self.state.try_lock().ok_or(DeviceError::Resources)?;
+        match state.attempt.phase {
+            Phase::Idle => self.renew().map(drop),
+            _ => Err(DeviceError::Resources),
+        }
     }
 
     /// The device is about to receive on a connection of which the consumer does not know yet: the

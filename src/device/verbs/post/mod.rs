@@ -429,10 +429,7 @@ fn post_recv_to(
 ) -> Result<(), PostError> {
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {
-        if !rq.ended {
-            return Err(PostError::QueueFull);
-        }
-        return flush_recv(qp, held, &black_box(wr));
+        return recv_without_queue_pair(qp, held, &black_box(wr));
     };
     if let Some(preposted) = &mut rq.preposted {
         preposted.reserve()?;
@@ -485,9 +482,19 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
     Ok(())
 }
 
-/// The connection has ended: the receive is flushed, with the lock of the queue `held` as in [`Qp::not_open`].
+/// The connection has ended: the receive is flushed, with the lock of the queue `held` as in [`Qp::not_open`]. Or the
+/// device could not make a queue pair when the endpoint was reset: it is to try again.
 #[cold]
-fn flush_recv(qp: &Qp, held: impl DerefMut<Target = Rq>, wr: &RecvWr<'_>) -> Result<(), PostError> {
+fn recv_without_queue_pair(
+    qp: &Qp,
+    held: impl DerefMut<Target = Rq>,
+    wr: &RecvWr<'_>,
+) -> Result<(), PostError> {
+    if !held.ended {
+        drop(held);
+        qp.renew_in_section().map_err(|_| PostError::QueueFull)?;
+        return post_recv_to(qp.rq.lock(), qp, *wr);
+    }
     let (cq, context) = {
         let parts = qp.parts.lock();
         (parts.0.recv_cq.clone(), parts.1.context)
