@@ -100,6 +100,8 @@ void standin_report(struct ibv_context *context, enum ibv_event_type type, void 
 void standin_report_port(enum ibv_event_type type, int port);
 /* Flushes what a device that takes its time has flushed by now. */
 void standin_flush_late(struct ibv_context *context);
+/* Completes the send that was kept last, see the point "keep". */
+void ibv_standin_complete_kept(void);
 /* Has the shared receive queue fail that was made last. */
 void ibv_standin_fail_srq(void);
 

@@ -30,6 +30,15 @@ static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
 
 static void stop(struct qp *qp);
 
+/* A send that the device has not carried out yet, as a test wants it. */
+static struct qp *kept;
+static uint64_t kept_wr_id;
+
+void ibv_standin_complete_kept(void)
+{
+	complete(kept->base.send_cq, kept_wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, 0, kept->base.qp_num);
+}
+
 int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct qp *qp = (struct qp *)ibqp;
@@ -52,6 +61,11 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 			status = at("write_refused") ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_WR_FLUSH_ERR;
 		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS)
 			failed = status = at("send");
+		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS && at("keep")) {
+			kept = qp;
+			kept_wr_id = wr->wr_id;
+			continue;
+		}
 		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS) {
 			struct receives *to = qp->peer->receives;
 

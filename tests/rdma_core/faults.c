@@ -2,6 +2,7 @@
 /* The verbs provider on the stand-in of benches/verbs when something goes wrong there. */
 #include "stand_in.h"
 
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,67 @@ static void ep_disconnect__behind_suppressed_requests_over_iwarp(void)
 	rig_down(&b);
 }
 
+/* --- requests that take long ----------------------------------------------------------------- */
+
+static atomic_bool keeps;
+
+static int at_keep(const char *point)
+{
+	return !strcmp(point, "keep") && atomic_exchange(&keeps, false);
+}
+
+/* How often the threads of the library for devices have slept. */
+static unsigned long sleeps(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	unsigned long count = 0;
+	struct dirent *task;
+
+	REQUIRE(tasks);
+	while ((task = readdir(tasks)) != NULL) {
+		char path[300], line[128];
+		unsigned long switches;
+		bool ours = false;
+		FILE *status;
+
+		snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+		if ((status = fopen(path, "r")) == NULL)
+			continue;
+		while (fgets(line, sizeof line, status)) {
+			ours |= !strcmp(line, "Name:\tdat-verbs\n");
+			if (ours && sscanf(line, "voluntary_ctxt_switches: %lu", &switches) == 1)
+				count += switches;
+		}
+		fclose(status);
+	}
+	closedir(tasks);
+	return count;
+}
+
+/* A graceful disconnect waits for a request that takes long, as one whose peer posts no receive: the longer it has
+ * waited, the less often the library looks. It ends soon after the request. */
+static void ep_disconnect__that_waits_for_a_request(void)
+{
+	unsigned long before;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	at_points(at_keep);
+	keeps = true;
+	OK(send_nothing(pair.ep_a, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	pause_us(1000 * 1000);
+	before = sleeps();
+	pause_us(1000 * 1000);
+	CHECK(sleeps() - before < 100);
+	CHECK(ep_state(pair.ep_a) == DAT_EP_STATE_DISCONNECT_PENDING);
+	((void (*)(void))stand_in("ibv_standin_complete_kept"))();
+	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_DTO(pair.a.request_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	pair_down(&pair);
+}
+
 /* --- reads that the peer does not answer --------------------------------------------------- */
 
 /* Some devices never complete a read on a queue pair that may have none outstanding. */
@@ -317,6 +379,7 @@ static const struct tap_test tests[] = {
 	T(srq, buffers_that_are_flushed_late),
 	T(ep_disconnect, behind_suppressed_requests),
 	T(ep_disconnect, behind_suppressed_requests_over_iwarp),
+	T(ep_disconnect, that_waits_for_a_request),
 	T(ep_post_rdma_read, that_the_peer_answers_none_of),
 	TAP_END,
 };

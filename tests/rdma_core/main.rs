@@ -139,7 +139,7 @@ fn version_30() {
 /// What happens when something goes wrong.
 #[test]
 fn faults() {
-    check("faults", "faults", 6, &[], NON_PEER_REJECTED);
+    check("faults", "faults", 7, &[], NON_PEER_REJECTED);
 }
 
 /// What happens when the device fails.

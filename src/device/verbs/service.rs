@@ -23,8 +23,9 @@ use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
 use crate::device::threads;
 
-/// The interval at which connections that are closing are checked.
-const CLOSE_CHECK_INTERVAL: Duration = Duration::from_micros(500);
+/// The shortest and the longest interval at which connections that are closing are checked.
+const CLOSE_CHECK_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(500), Duration::from_millis(20));
 
 /// Work for the thread.
 pub(super) enum Job {
@@ -100,10 +101,24 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
     *started
 }
 
+/// A queue pair whose connection is closing.
+struct Closing {
+    qp: Weak<Qp>,
+    since: Instant,
+}
+
+impl Closing {
+    /// The time until it is to be checked again: a part of that for which it has been closing, since what has taken
+    /// long may take long.
+    fn interval(&self) -> Duration {
+        let (shortest, longest) = CLOSE_CHECK_INTERVALS;
+        (self.since.elapsed() / 8).clamp(shortest, longest)
+    }
+}
+
 struct Service {
     adapter: Arc<Adapter>,
-    /// Queue pairs whose connections are closing.
-    closing: Vec<Weak<Qp>>,
+    closing: Vec<Closing>,
     /// Attempts with a time limit: the queue pair, the number of the attempt, and the duration of the limit.
     deadlines: Deadlines<(Weak<Qp>, u64, Duration)>,
     /// A bit for each source that has no more events.
@@ -157,7 +172,7 @@ impl Service {
             self.jobs();
             self.expire();
             self.closing
-                .retain(|qp| qp.upgrade().is_some_and(|qp| !qp.try_close()));
+                .retain(|closing| closing.qp.upgrade().is_some_and(|qp| !qp.try_close()));
         }
     }
 
@@ -169,13 +184,10 @@ impl Service {
     /// Waits for events. Gives the sources that have some, and those that have no more: when a device is
     /// removed, the kernel closes what reports its events.
     fn sleep(&self) -> (u32, u32) {
-        let timeout = if self.closing.is_empty() {
-            let next = self.deadlines.first();
-            next.map(|when| when.saturating_duration_since(Instant::now()))
-        } else {
-            Some(CLOSE_CHECK_INTERVAL)
-        };
-        let timeout = timeout.map(|t| Timespec {
+        let deadline = self.deadlines.first();
+        let deadline = deadline.map(|when| when.saturating_duration_since(Instant::now()));
+        let checks = self.closing.iter().map(Closing::interval);
+        let timeout = checks.chain(deadline).min().map(|t| Timespec {
             tv_sec: t.as_secs().min(3600) as i64,
             tv_nsec: t.subsec_nanos().into(),
         });
@@ -339,7 +351,10 @@ impl Service {
                 Job::Failed(qp, token) => {
                     queue_pair_failed(&qp, token, &"a request of this end failed");
                 }
-                Job::Closing(qp) => self.closing.push(qp),
+                Job::Closing(qp) => self.closing.push(Closing {
+                    qp,
+                    since: Instant::now(),
+                }),
                 Job::Deadline(when, qp, attempt, timeout) => {
                     let entry = (qp, attempt, timeout);
                     let is_made = |(qp, attempt, _): &(Weak<Qp>, u64, Duration)| {
