@@ -14,6 +14,7 @@ use dat_core::testing::device::soft::mem::scope::Scope;
 use dat_core::testing::device::soft::transport::shm::mapped::order::{
     after_publishing, unregistered,
 };
+use dat_core::testing::device::soft::transport::shm::moving_pages::MovingPages;
 use dat_core::testing::device::soft::transport::shm::remote_keys::{
     CopyGuard, RemoteAddress, RemoteKeys, RemoteRange, spread,
 };
@@ -271,3 +272,31 @@ struct Pages(UnsafeCell<u32>);
 unsafe impl Sync for Pages {}
 // SAFETY: as above.
 unsafe impl Send for Pages {}
+
+/// No copy by the kernel runs while its pages move, and a later one finds what has become of them.
+#[test]
+fn no_copy_runs_while_pages_move() {
+    model(|| {
+        let target = Target::new();
+        let moving = Arc::new(MovingPages::new());
+        let initiator = {
+            let (target, moving) = (target.clone(), moving.clone());
+            thread::spawn(move || {
+                let mut count = 0;
+                for _ in 0..2 {
+                    let _section = target.copy_guard.begin(&mut count, KEY);
+                    if !moving.has(ADDR, 8) {
+                        // SAFETY: loom checks that no other thread accesses the memory.
+                        target.memory.with_mut(|m| unsafe { *m += 1 });
+                    }
+                }
+            })
+        };
+        let announced = moving.announce(&(ADDR..ADDR + 4096));
+        target.wait();
+        // SAFETY: loom checks that no other thread accesses the memory.
+        target.memory.with_mut(|m| unsafe { *m += 1 });
+        drop(announced);
+        initiator.join().unwrap();
+    });
+}

@@ -1,8 +1,10 @@
 //! Connected ends, and memory for them.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
 use dat_core::testing::device::*;
@@ -58,24 +60,52 @@ impl End {
         let mut sges = Vec::new();
         let mut from = 0;
         for &to in cuts.iter().filter(|to| **to < len).chain([&len]) {
-            sges.push(Sge {
-                addr: self.buffer.addr() + from as u64,
-                len: (to - from) as u32,
-                lkey: self.mr.lkey(),
-            });
+            sges.push(self.segment(from..to));
             from = to;
         }
-        let (flags, sges, wr_id) = (WrFlags::empty(), &sges[..], 2);
+        match self.post(op, &sges, 2) {
+            true => self.completion().status,
+            false => WcStatus::Flushed,
+        }
+    }
+
+    /// A part of the buffer.
+    pub fn segment(&self, part: Range<usize>) -> Sge {
+        Sge {
+            addr: self.buffer.addr() + part.start as u64,
+            len: part.len() as u32,
+            lkey: self.mr.lkey(),
+        }
+    }
+
+    /// Posts a request, and does not wait for its completion. False if the queue pair is not connected.
+    pub fn post(&self, op: SendOp, sges: &[Sge], wr_id: u64) -> bool {
+        let flags = WrFlags::empty();
         let wr = SendWr {
             wr_id,
             op,
             sges,
             flags,
         };
-        if self.qp.post_send(&wr).is_err() {
-            return WcStatus::Flushed;
+        self.qp.post_send(&wr).is_ok()
+    }
+
+    /// The next completion, for which other threads make progress.
+    pub fn completion_unpolled(&self) -> Completion {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(completion) = self.cq.poll() {
+                return completion;
+            }
+            assert!(Instant::now() < end, "no completion");
+            std::thread::sleep(Duration::from_millis(1));
         }
-        self.completion().status
+    }
+
+    /// The next completion, if there is one now.
+    pub fn poll(&self) -> Option<Completion> {
+        self.device.progress();
+        self.cq.poll()
     }
 
     pub fn write(&self, bytes: &[u8], remote: Remote) -> WcStatus {

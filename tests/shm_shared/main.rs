@@ -19,6 +19,7 @@ mod promotion;
 mod skip;
 #[path = "../common/soft.rs"]
 mod soft;
+mod stopped;
 mod two;
 
 use std::sync::{LazyLock, Mutex, MutexGuard};

@@ -427,6 +427,19 @@ pub(crate) fn is_window_of(window: u32, region: u32, region_serial: u64) -> bool
     entry.is_some_and(|entry| entry.region == (region, region_serial))
 }
 
+/// Whether a key opens some of these bytes of memory, or has opened them and is about to be released.
+pub(crate) fn opens_any(key: u32, bytes: &std::ops::Range<u64>) -> bool {
+    let _guard = pin::pin();
+    let found = TABLE.directory.find(key);
+    found.is_some_and(|entry| {
+        let (own, start) = (entry.key(), entry.start());
+        // Not that of another key in the same slot.
+        (own == key || own == 0)
+            && start < bytes.end
+            && bytes.start < start.saturating_add(entry.size())
+    })
+}
+
 /// Calls `f` for every entry that has a key, valid or not.
 pub(crate) fn for_each_entry(f: impl FnMut(&'static KeyEntry)) {
     let _guard = pin::pin();

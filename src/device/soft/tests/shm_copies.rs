@@ -2,8 +2,10 @@
 
 use super::shm_peer::{ShmPeer, connected, device, over};
 use super::*;
+use crate::device::Addressing;
 use crate::device::soft::mem::key_entry::Origin;
-use crate::device::soft::mem::key_table::{Opening, Reserved};
+use crate::device::soft::mem::key_table::{self, Opening, Reserved};
+use crate::device::soft::params::Memory;
 use crate::device::soft::transport::shm::remote_keys::CopySection;
 use crate::device::soft::transport::shm::{self, EndPhase, mapped};
 
@@ -134,6 +136,46 @@ fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool, used: &mut Vec<(ShmPe
     let shared = is_shared(&again());
     used.extend([(peer, b), (other_peer, other)]);
     other_is_shared && shared
+}
+
+/// A peer copies from or to memory that is registered once more, to be moved. Whether the memory stays where it is
+/// until the copy ends, and moves then, at the registration and because peers ask for it. Puts the connection into
+/// `used`.
+fn moves_after_a_copy(used: &mut Vec<(ShmPeer, End)>) -> bool {
+    let (peer, b) = connected(&device());
+    let (addr, len) = (b.buffer as u64, BUFFER as u64);
+    let register = |memory| Mr::new(7, addr, len, Access::all(), Addressing::Virtual, memory);
+    let is_shared_at_once = || is_shared(&register(Memory::Eager).unwrap());
+    let section = copy_by(&peer, b.key());
+    let asked = register(Memory::Shared).unwrap();
+    assert!(mapped::promotion::request(asked.lkey(), 7));
+    assert!(!is_shared_at_once());
+    // Longer than one attempt of the thread that moves what peers ask for.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!is_shared(&asked));
+    let is_given_up = key_table::region(asked.lkey()).is_none_or(|region| !region.promotable);
+    assert!(!is_given_up);
+    drop(section);
+    let moves = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        is_shared(&asked)
+    });
+    drop(asked);
+    let shared = moves && is_shared_at_once();
+    used.push((peer, b));
+    shared
+}
+
+/// The kernel would have the peer wait for this process, which may be stopped in the midst of the move.
+#[test]
+fn memory_moves_when_no_peer_copies() {
+    if let Err(why) = mapped::enable() {
+        eprintln!("\nskipped: memory_moves_when_no_peer_copies: {why}");
+        return;
+    }
+    // As in the test below, peers of other tests may keep the memory of an attempt where it is.
+    let mut used = Vec::new();
+    until(|| moves_after_a_copy(&mut used));
 }
 
 /// Held by the tests of peers that were given up: those of a process, which all these are, are remembered up to

@@ -169,7 +169,7 @@ impl Timed for PollTarget {
     }
 
     fn recheck(&self, up: &mut Upcalls) {
-        self.messages_arrived::<true>(&pin(), up);
+        self.service(&pin(), up, ShmConn::recheck);
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum CopyError {
     Local,
     /// A part of the peer's memory cannot be accessed.
     Remote,
+    /// A part of the peer's memory moves at the moment.
+    Moving,
 }
 
 impl CopyError {

@@ -109,6 +109,7 @@ impl ShmConn {
     pub fn not_queued(&mut self) -> Result<(), CloseReason> {
         self.writes.begun = None;
         self.writes.policy.flushed();
+        self.tx.reached = 0;
         match self.tx.sent > 0
             || self.tx.announced
             || self.tx.offer.is_some()
@@ -251,7 +252,8 @@ impl ShmConn {
                 .check(&section, scope, range, Access::REMOTE_WRITE)
                 .ok()?;
             let local = key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard);
-            (run.is_empty() && local.is_ok()).then_some(at)
+            let is_still = !peer.is_moving(at, write.len.into());
+            (run.is_empty() && is_still && local.is_ok()).then_some(at)
         };
         let mut count = 0u64;
         while head + count < end

@@ -50,6 +50,8 @@ pub(crate) enum SendWait {
     /// The peer's consent to access its memory, which it gives when its consumer has the event of
     /// the connection.
     Consent,
+    /// Memory of the peer, which moves at the moment.
+    Move,
 }
 
 /// How many of the messages that have arrived are delivered.
@@ -82,6 +84,8 @@ pub(crate) struct ShmConn {
     pub(super) writes: CoalescedWrites,
     /// Has messages taken that were left, if the connection is in no poll set.
     later: Option<Timer>,
+    /// Has the connection served again that waits for memory of the peer which moves.
+    pub(super) move_check: Option<Timer>,
     /// Whether the socket has ended: the peer has released the connection, or has died.
     ended: bool,
     /// Whether the socket has ended, or the peer's [`EndPhase`] says that it ends the connection.
@@ -108,6 +112,8 @@ pub(crate) struct Tx {
     pub writes: RingWrites,
     /// What it waits for.
     pub need: Option<SendWait>,
+    /// Bytes of the oldest request, an RDMA operation, that were copied before memory of the peer moved.
+    pub reached: u64,
     /// Number of the last access to the peer's memory.
     pub sections: u32,
 }
@@ -161,6 +167,7 @@ impl ShmConn {
             rx: Rx::default(),
             writes: CoalescedWrites::default(),
             later: None,
+            move_check: None,
             ended: false,
             over: false,
         }

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use crate::kernel::Instant;
@@ -161,14 +161,7 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
             used == key || region && key_table::is_window_of(used, key, entry.serial())
         })
     };
-    let sections: Vec<Running> = ACCESSORS
-        .lock()
-        .iter()
-        .filter_map(|accessor| {
-            let section = running(&accessor.segment).filter(uses_key)?;
-            Some((accessor.segment.clone(), section))
-        })
-        .collect();
+    let sections = find(uses_key);
     if sections.is_empty() {
         return;
     }
@@ -189,6 +182,32 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
             });
         }
     }
+}
+
+/// Called by the owner of pages that are [announced](super::moving_pages) as moving: waits a little for the end of the
+/// sections that may have begun before, and in which the kernel may copy from or to the pages. False if one of them
+/// does not end.
+pub(super) fn wait_for_pages(pages: &Range<u64>) -> bool {
+    // With this barrier, a connection that is not counted yet has sections that find the pages announced.
+    fence(Ordering::SeqCst);
+    if ACCESSOR_COUNT.load(Ordering::SeqCst) == 0 {
+        return true;
+    }
+    let sections = find(|section| {
+        let reaches = |key| key_table::opens_any(key, pages);
+        section.key().is_none_or(reaches)
+    });
+    sections.is_empty() || wait(sections, SHORT_TIMEOUT).is_empty()
+}
+
+/// The sections for which `counts` holds.
+fn find(counts: impl Fn(&FoundSection) -> bool) -> Vec<Running> {
+    let accessors = ACCESSORS.lock();
+    let found = accessors.iter().filter_map(|accessor| {
+        let section = running(&accessor.segment).filter(&counts)?;
+        Some((accessor.segment.clone(), section))
+    });
+    found.collect()
 }
 
 /// A section that was found in the segment of its connection.

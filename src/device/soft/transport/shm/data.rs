@@ -81,6 +81,7 @@ impl Tx {
                 None => Ok(true),
             },
             Some(SendWait::Consent) => Ok(segment.theirs().phase() != EndPhase::Fresh),
+            Some(SendWait::Move) => Ok(!segment.peer().has_moving_pages()),
         }
     }
 }
@@ -285,7 +286,12 @@ impl ShmConn {
                 return Ok(());
             };
             match outcome {
-                Outcome::Wait => return Ok(()),
+                Outcome::Wait => {
+                    if self.tx.need == Some(SendWait::Move) {
+                        self.check_move_later();
+                    }
+                    return Ok(());
+                }
                 Outcome::Done => {
                     me.sq.pop();
                     me.complete(&request, WcStatus::Success, up);

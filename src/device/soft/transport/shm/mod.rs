@@ -43,7 +43,8 @@
 //! revoked while an initiator may be copying. If the target keeps its registered memory in a file
 //! ([`mod@mapped`]), the initiator maps the file ([`peer_map`]), and copies by itself. A region that
 //! initiators use much may move to that file meanwhile: they count what the kernel copies
-//! ([`kernel_copies`]), and ask the target to move the region ([`mapped::promotion`]).
+//! ([`kernel_copies`]), and ask the target to move the region ([`mapped::promotion`]). Copies by the kernel wait
+//! for pages that move ([`moving_pages`]).
 //!
 //! # Notification
 //!
@@ -89,6 +90,7 @@ pub(crate) mod handshake;
 mod kernel_copies;
 pub mod mapped;
 pub(crate) mod memfd;
+pub mod moving_pages;
 pub(crate) mod notify;
 pub mod offer;
 mod one_sided;

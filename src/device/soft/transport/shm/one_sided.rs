@@ -2,6 +2,7 @@
 //! long messages.
 
 use std::ptr::with_exposed_provenance_mut;
+use std::time::Duration;
 
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
@@ -13,11 +14,16 @@ use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::QpState;
+use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, Sge, WcStatus};
+use crate::handle::Guard;
 
 /// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
 /// an access.
 const SECTION_LEN: u64 = 1 << 20;
+
+/// How soon a connection is served again that waits for memory of the peer which moves.
+const MOVE_CHECK: Duration = Duration::from_millis(1);
 
 /// A copy between our memory and that of the peer.
 pub(super) struct Copy<'a> {
@@ -55,14 +61,15 @@ pub(super) enum CopyRefusal {
 
 impl Copy<'_> {
     /// Makes the copy, part by part, each in a copy section, while `is_wanted`, which is asked in
-    /// each section. `sections` is the count of our sections.
+    /// each section. `sections` is the count of our sections. What is left is there to be copied later if memory of the
+    /// peer moves.
     ///
     /// # Safety
     /// The local segments are registered memory that holds `len` bytes from the cursor on, which may
     /// be read for a write and written for a read.
     #[inline(always)]
     pub unsafe fn make(
-        mut self,
+        &mut self,
         segment: &SharedSegment,
         sections: &mut u32,
         mut is_wanted: impl FnMut() -> bool,
@@ -275,12 +282,16 @@ impl ShmConn {
         len: u32,
         sges: &[Sge],
     ) -> Result<Outcome, CloseReason> {
-        let copy = Copy {
+        let (len64, reached) = (u64::from(len), self.tx.reached);
+        let mut copy = Copy {
             way,
-            local: Cursor::new(sges),
-            remote,
+            local: Cursor::at(sges, reached),
+            remote: Remote {
+                addr: remote.addr.wrapping_add(reached),
+                ..remote
+            },
             kind: RemoteAddress::OfKey,
-            len: len.into(),
+            len: len64 - reached,
             need: needed(way),
         };
         // SAFETY: the local segments are registered, for as long as the section of the caller
@@ -288,8 +299,14 @@ impl ShmConn {
         let copied = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
         match copied {
             Ok(by) => {
+                self.tx.reached = 0;
                 self.reached(by, remote.rkey, len);
                 Ok(Outcome::Done)
+            }
+            Err(CopyRefusal::Failed(CopyError::Moving)) => {
+                self.tx.reached = len64 - copy.len;
+                self.tx.need = Some(SendWait::Move);
+                Ok(Outcome::Wait)
             }
             Err(CopyRefusal::Phase(EndPhase::Fresh)) => {
                 self.tx.need = Some(SendWait::Consent);
@@ -305,5 +322,27 @@ impl ShmConn {
             }
             Err(CopyRefusal::Failed(CopyError::PeerExited)) => Err(CloseReason::Lost),
         }
+    }
+
+    /// Has the connection served again soon: it waits for memory of the peer that moves, which takes a moment, or as long as
+    /// the peer is stopped. Consumers that poll do not wait for that.
+    #[cold]
+    pub(super) fn check_move_later(&mut self) {
+        if self.move_check.is_none() {
+            let target = self.target.clone();
+            let recheck = move |up: &mut Upcalls| target.recheck(up);
+            self.move_check = Some(self.watch.timer(MOVE_CHECK, recheck));
+        }
+    }
+
+    /// A timer of the connection has run out.
+    pub fn recheck(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<bool, CloseReason> {
+        self.move_check = None;
+        self.messages_arrived::<true>(me, guard, up)
     }
 }

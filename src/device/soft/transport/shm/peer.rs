@@ -339,6 +339,18 @@ impl Peer {
         !self.has_exited()
     }
 
+    /// Whether some of these bytes, which the kernel is to copy in the copy section of the caller, move at the moment:
+    /// then the kernel would have the caller wait for the peer.
+    #[inline]
+    pub fn is_moving(&self, at: u64, len: u64) -> bool {
+        self.bitmaps.moving().has(at, len)
+    }
+
+    /// Whether any bytes of the peer move.
+    pub fn has_moving_pages(&self) -> bool {
+        self.bitmaps.moving().has_any()
+    }
+
     /// Makes writes to memory that is not in the peer's file by one system call, as far as they can be
     /// made, and returns the number of bytes.
     ///
@@ -368,7 +380,7 @@ impl Peer {
         let keys = self.keys().current();
         let (at, mapped) = keys.check_in_place(section, scope, range, need).ok()?;
         if mapped.is_empty() {
-            return Some(RemotePlace::InProcess(at));
+            return (!self.is_moving(at, range.len)).then_some(RemotePlace::InProcess(at));
         }
         if !mapped.holds(at, range.len) {
             return None;
@@ -436,6 +448,9 @@ impl Peer {
             return Err(CopyError::PeerExited);
         }
         let copied = if range.is_empty() {
+            if self.is_moving(remote, len) {
+                return Err(CopyError::Moving);
+            }
             // SAFETY: the caller's promise.
             unsafe { self.process.copy(direction, local, remote, len, true) }
         } else {
@@ -485,6 +500,7 @@ impl Peer {
                     }
                 }
                 .map_err(|fault| CopyError::from_fault(fault, direction))?,
+                None if self.is_moving(remote, n) => return Err(CopyError::Moving),
                 // SAFETY: the caller's promise.
                 None => unsafe { self.process.copy(direction, local, remote, n, is_end) }?,
             }

@@ -1,6 +1,6 @@
 //! The memory of the ready bitmaps of this process, one for each device, and of its peers. A process
-//! has two files: the sleep states of the owners and the mutex of the process, which peers read, and the bits, which
-//! they set.
+//! has two files: the sleep states of the owners, the mutex of the process and which of its pages move, which peers
+//! read, and the bits, which they set.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::cma::Mark;
 use super::memfd::{SharedMemory, Writers};
+use super::moving_pages::MovingPages;
 use super::presence::PresenceMutex;
 #[cfg(test)]
 use crate::device::soft::engine::ready_bitmap::CAPACITY;
@@ -19,12 +20,15 @@ use crate::device::soft::engine::ready_bitmap::{
     BITMAPS, BitmapPlace, OwnerState, ReadyBitmap, ReadyBits,
 };
 
-/// Size of the file with the sleep states of the owners, behind which there is the [mutex](super::presence) of the
-/// process, in bytes.
-const STATES_LEN: usize = (PRESENCE_AT + size_of::<PresenceMutex>()).next_multiple_of(4096);
+/// Size of the file with the sleep states of the owners, behind which there are the [mutex](super::presence) of the
+/// process and its [pages that move](super::moving_pages), in bytes.
+const STATES_LEN: usize = (MOVING_AT + size_of::<MovingPages>()).next_multiple_of(4096);
 /// Where the mutex is.
 const PRESENCE_AT: usize = BITMAPS * size_of::<OwnerState>();
 const _: () = assert!(PRESENCE_AT.is_multiple_of(size_of::<PresenceMutex>()));
+/// Where the pages are that move.
+const MOVING_AT: usize = PRESENCE_AT + size_of::<PresenceMutex>();
+const _: () = assert!(MOVING_AT.is_multiple_of(size_of::<MovingPages>()));
 /// Size of the file with the bits, in bytes.
 const BITS_LEN: usize = (BITMAPS * size_of::<ReadyBits>()).next_multiple_of(4096);
 
@@ -46,6 +50,12 @@ impl MappedBitmaps {
         // SAFETY: atomics. Only the owner, whose mapping is writable, writes to them.
         let all = unsafe { self.owner_state.as_slice::<PresenceMutex>() };
         &all[PRESENCE_AT / size_of::<PresenceMutex>()]
+    }
+
+    fn moving(&self) -> &MovingPages {
+        // SAFETY: atomics. Only the owner, whose mapping is writable, writes to them.
+        let all = unsafe { self.owner_state.as_slice::<MovingPages>() };
+        &all[MOVING_AT / size_of::<MovingPages>()]
     }
 
     fn ready_bits(&self) -> &[ReadyBits] {
@@ -108,6 +118,14 @@ pub(super) fn own_presence() -> Result<&'static PresenceMutex, Errno> {
     own().map(|own| own.mapped.presence())
 }
 
+/// The pages of this process that move.
+///
+/// # Errors
+/// The error of the kernel.
+pub(super) fn own_moving() -> Result<&'static MovingPages, Errno> {
+    own().map(|own| own.mapped.moving())
+}
+
 /// Takes a bitmap of this process that no engine uses.
 pub(crate) fn take() -> Option<ReadyBitmap> {
     let own = own().ok()?;
@@ -160,6 +178,12 @@ impl PeerBitmaps {
     #[inline(always)]
     pub fn is_owner_gone(&self) -> bool {
         self.0.presence().is_marked()
+    }
+
+    /// The pages of the peer that move.
+    #[inline]
+    pub fn moving(&self) -> &MovingPages {
+        self.0.moving()
     }
 
     /// Sets a bit that the peer has advertised. Returns the number of the peer's sleep, if it

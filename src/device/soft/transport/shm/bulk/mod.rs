@@ -26,8 +26,9 @@ pub(crate) enum Taking {
     /// Nothing was done with it, or there is none.
     #[default]
     NotBegun,
-    /// All but the second half, which begins at that byte, is copied; the sender copies the rest.
-    Helped(u64),
+    /// This end copies the bytes in front of `middle`, and has copied those in front of `copied`: it waits for memory of
+    /// the sender that moves, or, with all of them copied, for the sender, which copies the others.
+    Begun { copied: u64, middle: u64 },
     /// The offer is over without a message. The connection ends.
     Void,
 }

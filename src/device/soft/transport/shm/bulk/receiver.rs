@@ -32,7 +32,7 @@ const BYTES_A_CHECK: u64 = 512;
 
 /// Why an offered message is not in its receive.
 enum Untaken {
-    /// The sender copies its half still.
+    /// The sender copies its half still, or its memory moves.
     Later,
     /// The sender has ended the connection: nothing of the message may be used.
     Void,
@@ -57,6 +57,7 @@ impl From<CopyRefusal> for Untaken {
         match refusal {
             CopyRefusal::Phase(_) | CopyRefusal::Void => Untaken::Void,
             CopyRefusal::Key | CopyRefusal::Failed(CopyError::Remote) => Untaken::Unreadable,
+            CopyRefusal::Failed(CopyError::Moving) => Untaken::Later,
             CopyRefusal::Failed(CopyError::Local) => Untaken::Unfit(WcStatus::LocalProtection),
             CopyRefusal::Failed(CopyError::PeerExited) => Untaken::Down(CloseReason::Lost),
         }
@@ -69,7 +70,10 @@ impl ShmConn {
         let stage = || self.segment.rx_offer().stage(self.rx.consumer.next_cell());
         match self.rx.taking {
             Taking::NotBegun => true,
-            Taking::Helped(_) => stage() != Ok(Stage::Helping),
+            Taking::Begun { copied, middle } if copied < middle => {
+                !self.segment.peer().has_moving_pages()
+            }
+            Taking::Begun { .. } => stage() != Ok(Stage::Helping),
             Taking::Void => false,
         }
     }
@@ -181,8 +185,8 @@ impl ShmConn {
         me: &QpState,
     ) -> Result<Stage, Untaken> {
         let len = source.body_len();
-        let middle = match self.rx.taking {
-            Taking::Helped(middle) => middle,
+        let (copied, middle) = match self.rx.taking {
+            Taking::Begun { copied, middle } => (copied, middle),
             _ => {
                 let offer = self.segment.rx_offer();
                 let half = second_half(len, target, me);
@@ -195,10 +199,10 @@ impl ShmConn {
                 }
                 let middle = half.map_or(len, |half| half.offset);
                 delay::point("shm.open");
-                self.pull(source, 0..middle, target)?;
-                middle
+                (0, middle)
             }
         };
+        self.pull(source, copied..middle, target)?;
         for _ in 0..CHECKS + len / BYTES_A_CHECK {
             match self.segment.rx_offer().rest(number)? {
                 Rest::Copy => {
@@ -210,11 +214,13 @@ impl ShmConn {
                 Rest::Void => return Err(Untaken::Void),
             }
         }
-        self.rx.taking = Taking::Helped(middle);
+        let copied = middle;
+        self.rx.taking = Taking::Begun { copied, middle };
         Err(Untaken::Later)
     }
 
-    /// Copies these bytes of a message out of the memory of the sender.
+    /// Copies these bytes of a message out of the memory of the sender, which may move: then the rest is to be copied
+    /// later.
     fn pull(&mut self, source: &Source, bytes: Range<u64>, target: &[Sge]) -> Result<(), Untaken> {
         let mut begin = 0;
         for segment in source.segments() {
@@ -223,7 +229,7 @@ impl ShmConn {
             if part.start < part.end {
                 let addr = segment.addr.checked_add(part.start - begin);
                 let len = part.end - part.start;
-                let copy = Copy {
+                let mut copy = Copy {
                     way: Direction::Read,
                     local: Cursor::at(target, part.start),
                     remote: Remote {
@@ -236,8 +242,13 @@ impl ShmConn {
                 };
                 // SAFETY: the segments of the receive were checked in this read-side section, and
                 // hold all of the message.
-                let by = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) }?;
-                if by == CopiedBy::Kernel {
+                let by = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
+                if let Err(CopyRefusal::Failed(CopyError::Moving)) = by {
+                    let (copied, middle) = (part.end - copy.len, bytes.end);
+                    self.rx.taking = Taking::Begun { copied, middle };
+                    self.check_move_later();
+                }
+                if by? == CopiedBy::Kernel {
                     self.kernel_has_copied(segment.lkey, len);
                 }
             }
@@ -270,10 +281,11 @@ impl ShmConn {
     /// writes to no receive any more.
     pub(in super::super) fn end_bulk(&mut self, me: &mut QpState, up: &mut Upcalls) {
         self.withdraw(me, up);
-        if let Taking::Helped(_) = self.rx.taking {
+        if let Taking::Begun { .. } = self.rx.taking {
             let number = self.rx.consumer.next_cell();
             let offer = self.segment.rx_offer();
-            if offer.change(number, Stage::Helping, Stage::Withdrawn) {
+            let mut stages = [Stage::Open, Stage::Helping].into_iter();
+            if stages.any(|stage| offer.change(number, stage, Stage::Withdrawn)) {
                 copy_waits::wait_for_peer(self.segment.segment());
             }
         }

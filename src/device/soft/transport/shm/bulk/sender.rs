@@ -96,7 +96,7 @@ impl ShmConn {
         let half = offer.second_half();
         let len = (u64::from(transfer.len) - TAIL as u64).checked_sub(half.offset);
         let len = len.filter(|len| *len > 0).ok_or(Violation)?;
-        let copy = Copy {
+        let mut copy = Copy {
             way: Direction::Write,
             local: Cursor::at(transfer.sges, half.offset),
             remote: half.at,

@@ -33,7 +33,8 @@
 //! *Other threads* may use the memory while it moves. They wait, for as long as the copy of a few
 //! megabytes takes, also inside the kernel, as in `read(2)` into the memory. `userfaultfd(2)` makes
 //! them wait ([`userfault`], [`moves`]). Without the right to make threads wait inside the kernel
-//! nothing moves, since such a system call would fail. *Pages that the kernel has given to a
+//! nothing moves, since such a system call would fail. *Peers* do not wait in the kernel: they find what moves
+//! announced ([`moving_pages`](super::moving_pages)). *Pages that the kernel has given to a
 //! device*, or to any other user that does not go through the page tables, do not move into the
 //! file; the kernel refuses it. *A fork* gives the child its own copy ([`fork`]). *Mappings with
 //! special properties*, shared mappings and mappings of files among them, do not move at all
@@ -53,7 +54,7 @@ pub(crate) mod fork;
 pub(crate) mod moves;
 pub mod order;
 pub(super) mod proc_maps;
-pub(super) mod promotion;
+pub(in crate::device::soft) mod promotion;
 pub(super) mod range_set;
 pub(crate) mod registry;
 pub(super) mod userfault;

@@ -17,10 +17,14 @@ use crate::device::threads;
 use crate::lock::Mutex;
 use crate::process::PerProcess;
 
-use super::registry::{self, MemoryFile, whole_pages};
+use super::registry::{self, MemoryFile, Unmoved, whole_pages};
 
 /// Bytes that move while other registrations wait.
 const PART: u64 = 16 << 20;
+/// How often the move of a region is tried whose peers do not end a copy: they may be stopped, or starved.
+const ATTEMPTS: u32 = 32;
+/// The time between two attempts.
+const RETRY: std::time::Duration = std::time::Duration::from_millis(10);
 /// The most regions that wait for their move. Those that peers ask for later are asked for again.
 const MOST_WAITING: usize = 64;
 
@@ -55,7 +59,7 @@ pub(in super::super) fn count(key: u32, len: u64) {
 /// protection domain `pd`. False if the peer has to ask again.
 #[cold]
 #[inline(never)]
-pub(in super::super) fn request(key: u32, pd: u32) -> bool {
+pub(in crate::device::soft) fn request(key: u32, pd: u32) -> bool {
     if registry::current().is_none() || promotable(key).is_none_or(|region| region.pd != pd) {
         return true;
     }
@@ -105,7 +109,7 @@ fn promote_all() {
 /// deregistration waits for the part that moves.
 fn promote(memory: &MemoryFile, key: u32, region: &Contents) {
     let pages = whole_pages(region.addr, region.len);
-    let mut moved = pages.start;
+    let (mut moved, mut attempts) = (pages.start, ATTEMPTS);
     loop {
         let end = moved.saturating_add(PART).min(pages.end);
         let mut state = memory.lock();
@@ -113,10 +117,19 @@ fn promote(memory: &MemoryFile, key: u32, region: &Contents) {
         if promotable(key).is_none_or(|now| now.serial != region.serial) {
             return;
         }
-        if let Err(why) = memory.move_in(&mut state, moved..end) {
-            log::info!("registered memory stays private: {why}");
-            exported_keys::keep_private(key, region.serial);
-            return;
+        match memory.move_in(&mut state, moved..end) {
+            Ok(_) => {}
+            Err(Unmoved::InUse) if attempts > 1 => {
+                attempts -= 1;
+                drop(state);
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            Err(why) => {
+                log::info!("registered memory stays private: {why}");
+                exported_keys::keep_private(key, region.serial);
+                return;
+            }
         }
         let mapped = MappedRange {
             start: pages.start,

@@ -1,6 +1,7 @@
 //! The memory file of this process: which pages are in it, which ones a registration moves in, and
 //! which ones move out when it ends.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fs::File;
 use std::ops::{Deref, DerefMut, Range};
@@ -23,7 +24,8 @@ use super::range_set::RangeSet;
 use super::userfault::UserFaults;
 use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
-use crate::device::soft::transport::shm::{copy_waits, memfd};
+use crate::device::soft::transport::shm::moving_pages::Announced;
+use crate::device::soft::transport::shm::{copy_waits, memfd, ready_bitmap_file};
 
 /// The memory file of this process, once it is made.
 static MEMORY_FILE: PerProcess<OnceLock<MemoryFile>> = PerProcess::new(OnceLock::new);
@@ -93,6 +95,36 @@ pub(crate) struct FileState {
     pub in_file: RangeSet,
     /// The copies for a child while it is being forked.
     pub copies: Copies,
+}
+
+/// Why memory does not move into the file.
+#[derive(Debug)]
+pub(super) enum Unmoved {
+    /// A peer does not end a copy from or to it. That may be otherwise later.
+    InUse,
+    /// Another reason, in words for the log.
+    Other(Cow<'static, str>),
+}
+
+impl From<String> for Unmoved {
+    fn from(why: String) -> Unmoved {
+        Unmoved::Other(why.into())
+    }
+}
+
+impl From<&'static str> for Unmoved {
+    fn from(why: &'static str) -> Unmoved {
+        Unmoved::Other(why.into())
+    }
+}
+
+impl std::fmt::Display for Unmoved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Unmoved::InUse => "a peer does not end its access to it",
+            Unmoved::Other(why) => why,
+        })
+    }
 }
 
 /// Makes the memory file, if there is none. Then [`register`] moves memory into it.
@@ -258,12 +290,12 @@ impl MemoryFile {
         Ok(all)
     }
 
-    /// Moves the pages into the file that are not there. The error is for the log.
+    /// Moves the pages into the file that are not there.
     pub(super) fn move_in(
         &self,
         state: &mut FileState,
         pages: Range<u64>,
-    ) -> Result<MappedRange, String> {
+    ) -> Result<MappedRange, Unmoved> {
         if pages.is_empty() {
             return Err("it has no whole page".into());
         }
@@ -276,12 +308,9 @@ impl MemoryFile {
         }
         let private = self.private_parts(state, &maps, &pages)?;
         for part in private.into_iter().flat_map(steps) {
-            let moved = populate(&part).and_then(|()| {
-                moves::move_into_file(self.faults.requests(), self.file.as_fd(), &part)
-            });
-            if let Err(error) = moved {
+            if let Err(unmoved) = self.move_part_in(&part) {
                 self.move_out_unregistered(state, &pages);
-                return Err(format!("it cannot be moved: {error}"));
+                return Err(unmoved);
             }
             state.in_file.insert(part);
         }
@@ -291,13 +320,24 @@ impl MemoryFile {
         })
     }
 
+    /// Moves pages, all of one mapping, into the file.
+    fn move_part_in(&self, part: &Range<u64>) -> Result<(), Unmoved> {
+        let error = |error| Unmoved::from(format!("it cannot be moved: {error}"));
+        populate(part).map_err(error)?;
+        let (_announced, is_still) = announce(part);
+        if !is_still {
+            return Err(Unmoved::InUse);
+        }
+        moves::move_into_file(self.faults.requests(), self.file.as_fd(), part).map_err(error)
+    }
+
     /// The parts of the range that are not in the file.
     fn private_parts(
         &self,
         state: &FileState,
         maps: &ProcMaps,
         pages: &Range<u64>,
-    ) -> Result<Vec<Range<u64>>, String> {
+    ) -> Result<Vec<Range<u64>>, Unmoved> {
         let mut parts = Vec::new();
         let mut at = pages.start;
         for vma in maps.all.iter().filter(|vma| vma.at.end > pages.start) {
@@ -371,11 +411,23 @@ impl MemoryFile {
             }
             let at = vma.at.start + (offset - offsets.start);
             let at = at..at + (end - offset);
+            // A peer that does not end its copy has to wait: memory is not left in the file for that.
+            let (_announced, _) = announce(&at);
             moves::move_out_of_file(self.faults.requests(), self.file.as_fd(), (at, offset), vma)?;
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.file, hole, part.start, size(part) as u64)
     }
+}
+
+/// Has peers leave these pages alone, until the drop of what is returned, and waits a little for those that copy from or to
+/// them. False if one does not end its copy.
+fn announce(pages: &Range<u64>) -> (Option<Announced<'static>>, bool) {
+    // Without the memory for it there are no peers either.
+    let moving = ready_bitmap_file::own_moving();
+    let announced = moving.ok().map(|moving| moving.announce(pages));
+    let is_still = copy_waits::wait_for_pages(pages);
+    (announced, is_still)
 }
 
 /// Allocates the pages that are missing, and copies those that are shared with a child.
