@@ -8,7 +8,7 @@ use crate::device::Sge;
 use crate::guarded::{self, CopyFault};
 
 /// Bytes at the end of an RDMA write that become visible after all others.
-const TAIL: usize = 16;
+pub const TAIL: usize = 16;
 
 /// Copies; the ranges may overlap.
 ///

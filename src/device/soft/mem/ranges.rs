@@ -26,6 +26,12 @@ impl<const N: usize> Ranges<N> {
         self.count
     }
 
+    /// Whether there is no room for one more.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.count == N
+    }
+
     /// Removes all ranges behind the first `count`, of which there are as many.
     #[inline]
     pub fn truncate(&mut self, count: usize) {

@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::process_file::ProcessFile;
-use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::ranges::{Ranges, iovec};
 use crate::guarded::{self, CopyFault};
 use crate::kernel;
 use crate::marked_call;
 
 /// So many bytes at the end of a write become visible after all others.
-const TAIL: u64 = 16;
+const TAIL: u64 = copy::TAIL as u64;
 /// The most local segments in one system call, not counting the tail.
 const MAX_SEGMENTS: usize = 64;
 

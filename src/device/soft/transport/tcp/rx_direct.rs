@@ -36,8 +36,11 @@ const MISSING: usize = if cfg!(dat_sim) { 1 } else { 4 * 1024 };
 pub(super) const FIRST_READ: usize = if cfg!(dat_sim) { 40 } else { 1024 };
 /// What is read behind a payload, in bytes: its trailer, and the header of the next FPDU.
 const BEHIND: usize = if cfg!(dat_sim) { 20 } else { 256 };
-/// The most segments that are read to at a time.
+/// The most segments that are read to at a time, beside what is behind them.
 const PIECES: usize = if cfg!(dat_sim) { 2 } else { 8 };
+
+/// What the kernel copies to at a time: the segments, the last bytes of the message, and what is behind it.
+type Pieces = Ranges<{ PIECES + 2 }>;
 
 /// The payload of a segment.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +150,15 @@ impl Placing {
         }
     }
 
+    /// Adds what is missing of the payload, as far as there is room for it, and returns the number of bytes. The last bytes
+    /// of a message are a range of their own: the kernel copies one range after the other, and programs wait for a message
+    /// by polling its last byte.
+    fn push_missing(&self, sges: &[Sge], ranges: &mut Pieces) -> usize {
+        let tail = if self.is_last() { copy::TAIL as u64 } else { 0 };
+        let at = Cursor::at(sges, self.offset + self.placed as u64);
+        ranges.push_segments(at, self.missing() as u64, tail) as usize
+    }
+
     /// Copies bytes of the payload to their place, and adds them to the sum.
     ///
     /// # Errors
@@ -162,7 +174,7 @@ impl Placing {
             unsafe {
                 match &mut self.crc {
                     Some(crc) => crc.place(now, at)?,
-                    None => copy::plain(now.as_ptr(), at, now.len())?,
+                    None => copy::arrived(now.as_ptr(), at, now.len())?,
                 }
             }
             bytes = later;
@@ -297,21 +309,18 @@ impl TcpConn {
         // A part of the buffer for what is behind the payload, and one for bytes without a place.
         let (behind, room) = buffer.split_at_mut(BEHIND);
         let missing = placing.missing();
-        let mut ranges = Ranges::<{ PIECES + 1 }>::new();
+        let mut ranges = Ranges::new();
         let memory = placing.memory(me, read, guard);
         placing.written = memory.is_some();
         let mut asked = match memory {
-            Some(sges) => {
-                let at = Cursor::at(sges, placing.offset + placing.placed as u64);
-                ranges.push_segments(at, missing as u64, 0) as usize
-            }
+            Some(sges) => placing.push_missing(sges, &mut ranges),
             // The request is gone with its connection, or will fail: the bytes are of no use.
             None => {
                 ranges.push(room.as_mut_ptr(), missing);
                 missing
             }
         };
-        if asked == missing {
+        if asked == missing && !ranges.is_full() {
             ranges.push(behind.as_mut_ptr(), BEHIND);
             asked += BEHIND;
         }
@@ -373,3 +382,79 @@ impl Placed {
 
 // The largest payload fits in the buffer beside what is behind it.
 const _: () = assert!(RX_BUFFER_LEN > BEHIND + (1 << 16));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::soft::iwarp::fpdu::{Control, Untagged};
+    use crate::device::soft::iwarp::wire::{OP_SEND, QN_SEND};
+
+    const LEN: usize = 50_000;
+
+    /// The payload of the last segment of a message, or of another one, of which some bytes have arrived.
+    fn placing(last: bool, placed: usize) -> Placing {
+        let header = Untagged {
+            control: Control::new(OP_SEND, last),
+            invalidate: 0,
+            qn: QN_SEND,
+            msn: 1,
+            mo: 0,
+        };
+        let mut encoded = [0; UNTAGGED_HDR];
+        header.encode(LEN, &mut encoded).unwrap();
+        Placing {
+            target: Target::Receive(0),
+            offset: 0,
+            header: encoded,
+            layout: Layout {
+                header: Some(Header::Untagged(header)),
+                header_len: UNTAGGED_HDR,
+                payload_len: LEN,
+                trailer_len: 4,
+            },
+            placed,
+            crc: None,
+            written: true,
+        }
+    }
+
+    /// The lengths of the ranges that are read to, and whether there is room for what is behind them.
+    fn ranges(last: bool, placed: usize, segments: usize) -> (Vec<usize>, bool) {
+        let sge = |number: usize| Sge {
+            addr: 1u64 << (20 + number),
+            // All of the payload together.
+            len: ((number + 1) * LEN / segments - number * LEN / segments) as u32,
+            lkey: 0,
+        };
+        let sges: Vec<Sge> = (0..segments).map(sge).collect();
+        let mut ranges = Pieces::new();
+        let asked = placing(last, placed).push_missing(&sges, &mut ranges);
+        let lens: Vec<usize> = ranges.all().iter().map(|range| range.iov_len).collect();
+        assert_eq!(lens.iter().sum::<usize>(), asked);
+        (lens, !ranges.is_full())
+    }
+
+    #[test]
+    fn the_last_bytes_of_a_message_are_a_range_of_their_own() {
+        assert_eq!(ranges(true, 0, 1), (vec![LEN - 16, 16], true));
+        assert_eq!(ranges(true, 40_000, 1), (vec![9984, 16], true));
+        assert_eq!(ranges(true, LEN - 16, 1), (vec![16], true));
+        assert_eq!(ranges(true, LEN - 3, 1), (vec![3], true));
+        // Another segment follows, whose last bytes they are not.
+        assert_eq!(ranges(false, 0, 1), (vec![LEN], true));
+    }
+
+    #[test]
+    fn there_is_room_for_all_ranges() {
+        for segments in [PIECES, PIECES + 1, PIECES + 2, 20] {
+            for last in [false, true] {
+                let (lens, has_room) = ranges(last, 0, segments);
+                let is_whole = lens.iter().sum::<usize>() == LEN;
+                assert_eq!(is_whole, segments <= PIECES + 1, "{segments}");
+                let tail = usize::from(last && is_whole);
+                assert_eq!(lens.len(), segments.min(PIECES + 1) + tail);
+                assert_eq!(has_room, lens.len() < PIECES + 2);
+            }
+        }
+    }
+}
