@@ -129,7 +129,7 @@ impl Registry {
     }
 
     /// `dat_ia_openv`. `Ok` is the result of the provider's open function, unchanged: a
-    /// provider may have codes of its own. Only with success is `*ia` written.
+    /// provider may have codes of its own. Only with success is `*ia` written, and `*evd` is what it was otherwise.
     ///
     /// The IA name is looked up exactly as given, with version and thread safety; in DAT 1.2
     /// without the prefix `RO_AWARE_`.
@@ -192,12 +192,15 @@ impl Registry {
             });
             let again = !wrong_arguments && self.statics.give_up(&key);
             self.release(&reference);
+            // The provider may have written an EVD that it has destroyed again. The next provider would take it for one
+            // that is given, and so would the next call of a program that tries one name after the other.
+            // SAFETY: NULL or valid for a read, as the provider requires.
+            let left = unsafe { evd.as_ref() }.copied();
+            if let Some(given) = given.filter(|_| left != given) {
+                // SAFETY: not NULL, and the provider has just written there.
+                unsafe { evd.write(given) };
+            }
             if again {
-                if let Some(given) = given {
-                    // The provider may have written an EVD that it has destroyed again.
-                    // SAFETY: not NULL, so valid for a write, as the provider requires.
-                    unsafe { evd.write(given) };
-                }
                 continue;
             }
             if !wrong_arguments {

@@ -514,6 +514,31 @@ fn without_such_an_entry_a_failure_is_final() {
     assert_eq!(open(&registry, "b", true).0, Err(NOT_REGISTERED));
 }
 
+/// A program that tries one name after the other gives each call the same variable.
+#[test]
+fn a_failure_leaves_the_evd_of_the_program() {
+    let registry = registry(&[("a", "builtin:soft", "threadsafe")]);
+    for (result, handle, expected) in [
+        (UNOPENABLE, 0x1000, Ok(UNOPENABLE)),
+        // No provider may do so.
+        (DAT_SUCCESS, 0, Err(Kind::InternalError.into())),
+    ] {
+        SCRIPT.with(|script| {
+            script.open_result.set(result);
+            script.handle.set(handle);
+            script.writes_evd.set(true);
+        });
+        for given in [0, 0x77] {
+            let mut evd = ptr::without_provenance_mut(given);
+            let mut ia = ptr::without_provenance_mut(UNTOUCHED);
+            // SAFETY: all pointers are of locals.
+            let opened = unsafe { registry.open(c"a".as_ptr(), 8, &mut evd, &mut ia, 2, 0, true) };
+            assert_eq!(opened, expected);
+            assert_eq!((evd.addr(), ia.addr()), (given, UNTOUCHED));
+        }
+    }
+}
+
 #[test]
 fn the_variable_adds_an_entry_for_every_name() {
     for (value, added) in [
