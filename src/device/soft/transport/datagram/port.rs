@@ -69,8 +69,9 @@ static PORTS: PerProcess<Mutex<BTreeMap<u64, OpenPort>>> = PerProcess::new(Mutex
 
 /// A port as the process knows it.
 struct OpenPort {
-    /// The address of its device.
-    device: usize,
+    /// Its device. No other device gets that address while this is here, not even when the device is gone and a thread
+    /// that delivers a datagram still has the port.
+    device: Weak<Soft>,
     port: Weak<Port>,
 }
 
@@ -103,15 +104,15 @@ impl Port {
     /// # Errors
     /// [`DeviceError::Resources`].
     pub fn of(device: &Arc<Soft>) -> Result<Arc<Port>, DeviceError> {
-        let at = Arc::as_ptr(device).addr();
+        let weak = Arc::downgrade(device);
         let mut ports = PORTS.lock();
-        let mut own = ports.values().filter(|open| open.device == at);
+        let mut own = ports.values().filter(|open| open.device.ptr_eq(&weak));
         if let Some(port) = own.find_map(|open| open.port.upgrade()) {
             return Ok(port);
         }
         let port = Port::open(device)?;
         let open = OpenPort {
-            device: at,
+            device: weak,
             port: Arc::downgrade(&port),
         };
         ports.insert(port.key, open);
@@ -275,6 +276,22 @@ impl Source for PortSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
+
+    /// A thread that delivers a datagram may have the port of a device that is gone.
+    #[test]
+    fn a_new_device_has_a_port_of_its_own() {
+        let mut held = Vec::new();
+        for _ in 0..50 {
+            let device = Soft::open("127.0.0.1").unwrap();
+            let port = Port::of(&device).unwrap();
+            assert!(Arc::ptr_eq(&Port::of(&device).unwrap(), &port));
+            assert!(held.iter().all(|other| !Arc::ptr_eq(other, &port)));
+            held.push(port);
+            // The next device may get the memory of this one.
+            drop(device);
+        }
+    }
 
     /// [`Port::of`] drops it with the lock held.
     #[test]
