@@ -10,6 +10,8 @@ mod skip;
 mod soft;
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +23,9 @@ use dat_core::testing::device::soft::{ConnRequest, Qp, Soft};
 use dat_core::testing::device::*;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
+};
 
 use itself::Itself;
 use soft::{PATIENCE, Quiet, Requests, queue_pair};
@@ -32,6 +36,10 @@ const SERVER: &str = "LIBDAT_TEST_HALF_OPEN";
 const DESCRIPTORS: u64 = 256;
 /// Slow peers at a time.
 const SLOW: usize = 1500;
+/// As many as the server has without a request at a time.
+const MOST_SILENT: usize = DESCRIPTORS as usize / 4;
+/// A request of MPA, revision 1.
+const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
 /// Files that the program of the server opens meanwhile.
 const FILES: usize = 100;
 /// How long a connection of a peer in order may take to be established.
@@ -278,6 +286,36 @@ fn slow_peers_over_tcp() {
 #[test]
 fn slow_peers_at_the_local_socket() {
     slow_peers_leave_room(Way::LocalSocket, "127.0.0.1");
+}
+
+/// A request that has arrived while the server had no processor is read, however many connections wait whose peers send
+/// nothing: its peer is not the slow one.
+#[test]
+fn a_request_that_arrived_while_the_server_was_stopped() {
+    let server = Server::start("127.0.0.1 path=tcp");
+    let port = server.qual as u16;
+    let pid = Pid::from_raw(server.process.child.id() as i32).unwrap();
+    let mut request = connected(port);
+    // As many as may wait, of which the first is the oldest; the others are there when it is to be dropped.
+    let _silent: Vec<TcpStream> = (1..MOST_SILENT).map(|_| connected(port)).collect();
+    // The server has them, and they are old enough to be dropped.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(pid, Signal::STOP).unwrap();
+    waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+    // The server finds these before the request.
+    let _more = [(); 8].map(|()| connected(port));
+    request.write_all(REQUEST).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    let mut reply = [0; 16];
+    request.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"MPA ID Rep Frame");
+}
+
+/// A connection to a port of this host.
+fn connected(port: u16) -> TcpStream {
+    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
 }
 
 /// A program that has no descriptor left: connections wait, without a processor for that, and are

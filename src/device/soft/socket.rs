@@ -211,6 +211,12 @@ pub(super) fn is_readable(fd: impl AsFd) -> bool {
     !matches!(read, Err(Errno::AGAIN | Errno::INTR))
 }
 
+/// Whether bytes have arrived that were not read.
+pub(super) fn has_unread(fd: impl AsFd) -> bool {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    kernel::net::recv(fd, &mut [0u8; 1], flags).is_ok_and(|(_, n)| n > 0)
+}
+
 /// Whether the peer of a socket that has nothing to receive still holds its end open.
 pub(super) fn is_open(fd: impl AsFd) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -274,10 +280,10 @@ mod tests {
         let mut buffer = b"0".to_vec();
         assert_eq!(receive(&receiver, &mut buffer, 4), Err(Errno::AGAIN));
         assert_eq!(buffer, b"0");
-        assert!(is_open(&receiver));
+        assert!(is_open(&receiver) && !has_unread(&receiver));
         sender.write_all(b"123").unwrap();
         receiver.peek(&mut [0]).unwrap();
-        assert!(is_open(&receiver));
+        assert!(is_open(&receiver) && has_unread(&receiver));
         assert_eq!(receive(&receiver, &mut buffer, 2), Ok(2));
         assert_eq!(receive(&receiver, &mut buffer, 2), Ok(1));
         assert_eq!(buffer, b"0123");
@@ -285,7 +291,7 @@ mod tests {
         receiver.peek(&mut [0]).unwrap();
         assert_eq!(receive(&receiver, &mut buffer, 2), Ok(0));
         assert_eq!(buffer, b"0123");
-        assert!(!is_open(&receiver));
+        assert!(!is_open(&receiver) && !has_unread(&receiver));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! descriptors that the process may have, and fewer if the program needs the rest: then the oldest
 //! is dropped for a new one. What a peer in order sends first arrives with its connection, and the
 //! rest of its request soon after, so that a connection is dropped only if it is a moment old;
-//! until then new ones wait in the queue of the kernel.
+//! until then new ones wait in the queue of the kernel. Nor is one dropped that something has arrived
+//! on which this process, which may have had no processor, has not read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -146,23 +147,30 @@ pub(super) fn are_descriptors_scarce(newest: i32) -> bool {
 /// too young to be dropped.
 pub(super) fn make_room(mut scarce: bool) -> Option<Duration> {
     let most = (limit() / SHARE).clamp(MIN_DESCRIPTORS, MAX_DESCRIPTORS);
+    let mut first = 0;
     loop {
-        let oldest = {
-            let mut all = INCOMPLETE.lock();
+        let (number, oldest) = {
+            let all = INCOMPLETE.lock();
             if all.descriptors < most && !scarce {
                 return None;
             }
             if all.entries.is_empty() {
                 return None;
             }
-            let mut entries = all.entries.iter();
-            let Some((&number, _)) = entries.find(|(_, e)| e.since.elapsed() >= e.grace) else {
+            let mut entries = all.entries.range(first..);
+            let Some((&number, entry)) = entries.find(|(_, e)| e.since.elapsed() >= e.grace) else {
                 return Some(RECHECK);
             };
-            all.remove(number)?.request
+            (number, entry.request.upgrade())
         };
+        first = number + 1;
+        // Its lock is not taken under that of the requests.
+        if oldest.as_ref().is_some_and(|oldest| oldest.has_unread()) {
+            continue;
+        }
+        INCOMPLETE.lock().remove(number);
         scarce = false;
-        if let Some(oldest) = oldest.upgrade() {
+        if let Some(oldest) = oldest {
             oldest.give_way();
         }
     }

@@ -136,6 +136,14 @@ impl PendingRequest {
         Some(pending)
     }
 
+    /// Whether something has arrived that was not read.
+    pub fn has_unread(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .as_ref()
+            .is_some_and(|state| socket::has_unread(&state.watch))
+    }
+
     /// Drops the connection for a new one.
     pub fn give_way(&self) {
         static LOGGED: LogLimit = LogLimit::new();
