@@ -10,7 +10,8 @@
 //! An entry with the name `*` serves every name that no other entry can serve. `DAT_FALLBACK` adds one for
 //! the soft provider.
 //!
-//! Every faulty line is reported once on standard error and skipped.
+//! Every faulty line is reported once on standard error and skipped. So are parameters that are in the wrong field,
+//! but their line is not skipped.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fmt;
@@ -253,12 +254,26 @@ fn file_entries(path: &Path, text: &[u8]) -> Result<Vec<Entry>> {
     let file: Arc<str> = path.to_string_lossy().into();
     let mut entries = Vec::new();
     let mut faults = 0;
+    let mut report = |number, fault: fmt::Arguments<'_>| {
+        faults += 1;
+        if faults <= FAULTS_MAX {
+            log::error!("{file}:{number}: {fault}");
+        }
+    };
     for (number, line) in parse::parse(text) {
         // There may be any number of lines.
         reserve::check()?;
         match line {
             Ok(line) if line.installed() => {
+                let has_platform_params = line.has_platform_params;
                 let entry = Entry::from_line(line, &file, number);
+                if has_platform_params && matches!(entry.target, Target::Builtin(_)) {
+                    let provider = &entry.target;
+                    let fault = format_args!(
+                        "field 8 (platform parameters) is ignored; parameters of {provider} are in field 7"
+                    );
+                    report(number, fault);
+                }
                 log::debug!(
                     target: STATIC_REGISTRY,
                     "{file}:{number}: {} is {}", entry.key, entry.target
@@ -270,17 +285,12 @@ fn file_entries(path: &Path, text: &[u8]) -> Result<Vec<Entry>> {
                 target: STATIC_REGISTRY,
                 "{file}:{number}: not for user-level programs, or not a default"
             ),
-            Err(fault) => {
-                faults += 1;
-                if faults <= FAULTS_MAX {
-                    log::error!("{file}:{number}: {fault}; the line is ignored");
-                }
-            }
+            Err(fault) => report(number, format_args!("{fault}; the line is ignored")),
         }
     }
     if faults > FAULTS_MAX {
         log::error!(
-            "{file}: {} more faulty lines are ignored",
+            "{file}: {} more faults are not reported",
             faults - FAULTS_MAX
         );
     }

@@ -25,8 +25,7 @@ const NAME_MAX: usize = 255;
 /// The longest line, in bytes. What is made of it fits into the reserve of memory.
 const LINE_MAX: usize = 8191;
 
-/// An entry of `dat.conf`, as written. The provider version and the platform parameters are
-/// checked or skipped, and not kept, as nothing depends on them.
+/// An entry of `dat.conf`, as written. Of the provider version the form is checked and nothing kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Name of the interface adapter, 0 to 255 bytes.
@@ -45,6 +44,8 @@ pub struct Line {
     pub library: CString,
     /// The instance data for the provider's init function.
     pub ia_params: CString,
+    /// Whether there are platform parameters, which no provider gets.
+    pub has_platform_params: bool,
 }
 
 impl Line {
@@ -134,7 +135,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Line>, Fault> {
         library,
         provider_version,
         ia_params,
-        _platform,
+        platform_params,
     ] = fields;
     if name.len() > NAME_MAX {
         return Err(Fault::Name);
@@ -153,6 +154,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Line>, Fault> {
         default,
         library: c_string(library)?,
         ia_params: c_string(ia_params)?,
+        has_platform_params: !platform_params.trim_ascii().is_empty(),
     }))
 }
 

@@ -90,6 +90,36 @@ fn faults_are_said_once_with_file_and_line() {
 }
 
 #[test]
+fn parameters_in_the_wrong_field_are_said() {
+    const NAME: &str = "parameters_in_the_wrong_field_are_said";
+    if is_child() {
+        return child();
+    }
+    let dir = Dir::new();
+    let entry = |name, library, platform| {
+        format!("{name} u2.0 threadsafe default {library} v.1.0 \"\" {platform}\n")
+    };
+    let text = entry("b", "builtin:soft", "\"path=tcp crc=off\"")
+        + &entry("c", "builtin:soft", "\" \"")
+        // As Solaris has it.
+        + &entry("d", "udapl_tavor.so.1", "driver_name=tavor");
+    let file = dir.file("dat.conf", &text);
+    let name = file.to_str().unwrap();
+    let said = run(NAME, &file, &[]);
+    assert_eq!(
+        said[..2],
+        [
+            format!(
+                "libdat: {name}:1: field 8 (platform parameters) is ignored; \
+                 parameters of builtin:soft are in field 7"
+            ),
+            "3 entries".to_owned(),
+        ],
+        "{said:?}"
+    );
+}
+
+#[test]
 fn of_many_faults_the_first_hundred_are_said_and_the_others_counted() {
     const NAME: &str = "of_many_faults_the_first_hundred_are_said_and_the_others_counted";
     if is_child() {
@@ -106,7 +136,7 @@ fn of_many_faults_the_first_hundred_are_said_and_the_others_counted() {
             assert!(fault.starts_with(&place), "{fault}");
         }
         let counted =
-            more.map(|more| format!("libdat: {name}: {more} more faulty lines are ignored"));
+            more.map(|more| format!("libdat: {name}: {more} more faults are not reported"));
         let counted = counted.into_iter().chain(["0 entries".to_owned()]);
         assert_eq!(last, counted.collect::<Vec<_>>());
     }

@@ -36,6 +36,7 @@ fn a_plain_entry() {
     assert_eq!((line.major, line.minor), (1, 2));
     assert_eq!(bytes(&line.library), b"libdaplcma.so.1");
     assert_eq!(bytes(&line.ia_params), b"ib0 0");
+    assert!(!line.has_platform_params);
 }
 
 #[test]
@@ -253,7 +254,10 @@ fn write(line: &Line) -> Vec<u8> {
     out.extend(quote(&line.library));
     out.extend_from_slice(b" dapl.2.0 ");
     out.extend(quote(&line.ia_params));
-    out.extend_from_slice(b" \"\"");
+    out.extend_from_slice(match line.has_platform_params {
+        true => b" driver_name=tavor",
+        false => b" \"\"",
+    });
     out
 }
 
@@ -280,6 +284,7 @@ fn well_formed_lines_round_trip() {
             default: random.below(2) == 0,
             library,
             ia_params,
+            has_platform_params: random.below(2) == 0,
         };
         assert_eq!(one(write(&line)), line);
     }
