@@ -129,14 +129,18 @@ impl Target {
         }
     }
 
+    /// What the kernel says of some pages, the first of which is at this offset: 8 bytes of each.
+    fn pagemap(&self, offset: usize, pages: usize) -> Vec<u8> {
+        let pagemap = File::open(format!("/proc/{}/pagemap", self.process.child.id())).unwrap();
+        let mut entries = vec![0u8; pages * 8];
+        let from = (self.addr + offset as u64) / page() as u64 * 8;
+        pagemap.read_exact_at(&mut entries, from).unwrap();
+        entries
+    }
+
     /// The offsets of pages that are neither where they were nor in the file.
     fn missing(&self) -> Option<Range<usize>> {
-        let pagemap = File::open(format!("/proc/{}/pagemap", self.process.child.id())).unwrap();
-        let mut entries = vec![0u8; LEN / page() * 8];
-        let from = self.addr / page() as u64 * 8;
-        pagemap.read_exact_at(&mut entries, from).unwrap();
-        // Present, or swapped out.
-        let is_missing = |entry: &[u8]| entry[7] & 0xc0 == 0;
+        let entries = self.pagemap(0, LEN / page());
         let missing: Vec<bool> = entries.chunks_exact(8).map(is_missing).collect();
         let first = missing.iter().position(|missing| *missing)?;
         let last = missing.iter().rposition(|missing| *missing)?;
@@ -151,12 +155,22 @@ impl Target {
             before(&mut target);
             target.process.send("move");
             let begun = Instant::now();
-            let inside = |moving: Range<usize>| moving.start >= FRONT;
-            while !target.missing().is_some_and(inside) && begun.elapsed() < SHORTLY {}
-            target.stop();
             let inside = |moving: &Range<usize>| moving.start >= FRONT && moving.end < LEN - FRONT;
-            if let Some(moving) = target.missing().filter(inside) {
-                return (target, moving);
+            // One page is looked at, of those that move next: to look at all takes longer than their move.
+            let mut next = FRONT;
+            while next < LEN - FRONT && begun.elapsed() < SHORTLY {
+                let entry = target.pagemap(next, 1);
+                if is_missing(&entry) {
+                    target.stop();
+                    if let Some(moving) = target.missing().filter(inside) {
+                        return (target, moving);
+                    }
+                    // The process had come further before it was stopped.
+                    target.signal(Signal::CONT);
+                }
+                if is_missing(&entry) || is_in_file(&entry) {
+                    next += FRONT;
+                }
             }
         }
         panic!("no process was stopped in the middle of a move");
@@ -178,6 +192,16 @@ impl Target {
             result.unwrap()
         })
     }
+}
+
+/// Whether a page is neither present nor swapped out, by its entry in the page map.
+fn is_missing(entry: &[u8]) -> bool {
+    entry[7] & 0xc0 == 0
+}
+
+/// Whether a page is one of a file.
+fn is_in_file(entry: &[u8]) -> bool {
+    entry[7] & 0x20 != 0
 }
 
 /// Whether an end has no completion for a while.
