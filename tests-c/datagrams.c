@@ -153,6 +153,13 @@ DAT_RETURN send_from(const struct end *end, size_t at, size_t size, DAT_UINT64 v
 	return dat_ib_post_send_ud(end->ep, 1, &local, &ah, cookie(value), flags);
 }
 
+void datagram_arrives(const struct outcome *to, DAT_UINT64 receive)
+{
+	OK(send_from(&da, 0, 100, 2, to, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_SENT(da.rig.request_evd, 2);
+	EXPECT_RECEIVED(db.rig.recv_evd, receive, 100);
+}
+
 void expect_sent(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value)
 {
 	DAT_EVENT event =

@@ -64,6 +64,8 @@ DAT_RETURN send_from(const struct end *end, size_t at, size_t size, DAT_UINT64 v
 void expect_sent(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value);
 DAT_EP_HANDLE expect_received(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value,
 			      size_t size);
+/* A datagram of 100 bytes from da, with this outcome of its exchange, arrives in this receive of db. */
+void datagram_arrives(const struct outcome *to, DAT_UINT64 receive);
 
 /* All that da has sent to db has arrived there, or is lost. Nothing else arrives meanwhile. */
 void settle_datagrams(void);

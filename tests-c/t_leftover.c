@@ -157,9 +157,7 @@ static void leftover__of_datagrams(void)
 	datagrams_up();
 	exchange(da.ep, db.ep, &at_a, &at_b);
 	OK(receives(db.ep, &db.rig, &db.mem, HEADER + 100, 1));
-	OK(send_from(&da, 0, 100, 2, &at_a, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_SENT(da.rig.request_evd, 2);
-	EXPECT_RECEIVED(db.rig.recv_evd, 1, 100);
+	datagram_arrives(&at_a, 1);
 	give_back(&at_a);
 	give_back(&at_b);
 	datagrams_down();

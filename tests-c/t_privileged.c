@@ -93,41 +93,14 @@ static void be_peer(const char *role, const char *argument)
 	rig_down(&rig);
 }
 
-/* The next request is at the service point, and names its qualifier. */
-static DAT_CR_HANDLE next_request(void)
-{
-	DAT_CR_ARRIVAL_EVENT_DATA request;
-
-	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
-	CHECK(request.sp_handle.psp_handle == psp);
-	CHECK_EQ(request.conn_qual, qualifier);
-	return request.cr_handle;
-}
-
 static void privileged__connection(void)
 {
-	char data[] = "private";
-	DAT_CONNECTION_EVENT_DATA event;
 	DAT_PSP_PARAM point;
-	DAT_CR_PARAM request;
-	DAT_CR_HANDLE cr;
 
 	low_ends_up();
 	OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &point));
 	CHECK_EQ(point.conn_qual, qualifier);
-	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, sizeof data, data,
-			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
-	cr = next_request();
-	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &request));
-	CHECK((size_t)request.private_data_size >= sizeof data);
-	CHECK(!memcmp(request.private_data, data, sizeof data));
-	OK(dat_cr_accept(cr, ep_b, sizeof data, data));
-	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
-			.event_data.connect_event_data;
-	CHECK((size_t)event.private_data_size >= sizeof data);
-	CHECK(!memcmp(event.private_data, data, sizeof data));
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	talk(ep_b);
+	connect_with_data(qualifier);
 	ends_down();
 }
 
@@ -135,7 +108,7 @@ static void privileged__rejection(void)
 {
 	low_ends_up();
 	OK(try_connect(ep_a, &b, qualifier, SOON));
-	OK(dx_cr_reject(next_request()));
+	OK(dx_cr_reject(request_at(psp, qualifier)));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
 	ends_down();
 }
@@ -168,17 +141,13 @@ static void privileged__nobody_listens(void)
 
 static void privileged__reserved(void)
 {
-	DAT_CR_ARRIVAL_EVENT_DATA request;
 	DAT_RSP_HANDLE rsp;
 
 	low_ends_up();
 	OK(dat_psp_free(psp));
 	rsp = reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
-	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
-	CHECK(request.sp_handle.rsp_handle == rsp);
-	CHECK_EQ(request.conn_qual, qualifier);
-	OK(dat_cr_accept(request.cr_handle, DAT_HANDLE_NULL, 0, NULL));
+	OK(dat_cr_accept(request_reserved(rsp, qualifier), DAT_HANDLE_NULL, 0, NULL));
 	established();
 	ends_down();
 }
@@ -250,7 +219,7 @@ static void privileged__another_program_has_the_port(void)
 	points_up();
 	OK(dat_psp_create(b.ia, qualifier, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
 	OK(try_connect(ep_a, &b, qualifier, SOON));
-	OK(dat_cr_accept(next_request(), ep_b, 0, NULL));
+	OK(dat_cr_accept(request_at(psp, qualifier), ep_b, 0, NULL));
 	established();
 	talk(ep_b);
 	shutdown(fd, SHUT_RDWR);
@@ -270,9 +239,7 @@ static void privileged__datagrams(void)
 	datagrams_psp = listen_low(&db.rig, &datagrams_qual);
 	exchange(da.ep, db.ep, &at_a, &at_b);
 	OK(receive_at(&db, 0, 100, 1));
-	OK(send_from(&da, 0, 100, 2, &at_a, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_SENT(da.rig.request_evd, 2);
-	EXPECT_RECEIVED(db.rig.recv_evd, 1, 100);
+	datagram_arrives(&at_a, 1);
 	give_back(&at_a);
 	give_back(&at_b);
 	datagrams_down();

@@ -23,17 +23,6 @@ static DAT_PSP_HANDLE listen_at(DAT_CONN_QUAL where)
 	return point;
 }
 
-/* The next request is at this service point, and its event names the qualifier of that. */
-static DAT_CR_HANDLE request_at(DAT_PSP_HANDLE point, DAT_CONN_QUAL where)
-{
-	DAT_CR_ARRIVAL_EVENT_DATA request;
-
-	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
-	CHECK(request.sp_handle.psp_handle == point);
-	CHECK_EQ(request.conn_qual, where);
-	return request.cr_handle;
-}
-
 /* A connection to `asked` is one to the service point at `where`. */
 static void leads_to(DAT_CONN_QUAL asked, DAT_PSP_HANDLE point, DAT_CONN_QUAL where)
 {
@@ -53,26 +42,8 @@ static void leads_nowhere(DAT_CONN_QUAL asked)
 
 static void qualifier__lower_half(void)
 {
-	char data[] = "private";
-	DAT_CONNECTION_EVENT_DATA event;
-	DAT_CR_PARAM request;
-	DAT_CR_HANDLE cr;
-
 	ends_up();
-	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, above | qualifier, SOON, sizeof data, data,
-			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
-	cr = request_at(psp, qualifier);
-	/* What was in front of the private data of requests to the whole is not there. */
-	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &request));
-	CHECK((size_t)request.private_data_size >= sizeof data);
-	CHECK(!memcmp(request.private_data, data, sizeof data));
-	OK(dat_cr_accept(cr, ep_b, sizeof data, data));
-	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
-			.event_data.connect_event_data;
-	CHECK((size_t)event.private_data_size >= sizeof data);
-	CHECK(!memcmp(event.private_data, data, sizeof data));
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	talk(ep_b);
+	connect_with_data(above | qualifier);
 	ends_down();
 }
 
@@ -134,17 +105,13 @@ static void qualifier__nothing_below(void)
 
 static void qualifier__reserved(void)
 {
-	DAT_CR_ARRIVAL_EVENT_DATA request;
 	DAT_RSP_HANDLE rsp;
 
 	points_up();
 	qualifier = free_qualifier(&b);
 	rsp = reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, above | qualifier, SOON));
-	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
-	CHECK(request.sp_handle.rsp_handle == rsp);
-	CHECK_EQ(request.conn_qual, qualifier);
-	OK(dat_cr_accept(request.cr_handle, DAT_HANDLE_NULL, 0, NULL));
+	OK(dat_cr_accept(request_reserved(rsp, qualifier), DAT_HANDLE_NULL, 0, NULL));
 	established();
 	talk(ep_b);
 	ends_down();
@@ -178,9 +145,7 @@ static void qualifier__of_datagrams(void)
 			      DAT_IB_UD_PASSIVE_REMOTE_AH);
 	CHECK(!strncmp(at_a.data, "answer", 6) && !strncmp(at_b.data, "question", 8));
 	OK(receive_at(&db, 0, 100, 1));
-	OK(send_from(&da, 0, 100, 2, &at_a, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_SENT(da.rig.request_evd, 2);
-	EXPECT_RECEIVED(db.rig.recv_evd, 1, 100);
+	datagram_arrives(&at_a, 1);
 	give_back(&at_a);
 	give_back(&at_b);
 	/* Nobody listens at the half either. */

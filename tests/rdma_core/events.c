@@ -20,16 +20,6 @@ static void report(enum ibv_event_type type, int number)
 	event(type, number);
 }
 
-/* Both ends of a connection are there, and messages arrive. */
-static void expect_connected(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b,
-			     DAT_EP_HANDLE ep_b)
-{
-	OK(recv_nothing(ep_b, 100));
-	OK(send_nothing(ep_a, 200, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(a->request_evd, 200, DAT_DTO_SUCCESS);
-	EXPECT_DTO(b->recv_evd, 100, DAT_DTO_SUCCESS);
-}
-
 /* --- ports ---------------------------------------------------------------------------------- */
 
 /* Has standard error go to a file. */
@@ -147,11 +137,6 @@ static void ep__whose_queue_pair_fails(void)
 	pair_down(&pair);
 }
 
-static int at_establish(const char *point)
-{
-	return !strcmp(point, "establish");
-}
-
 /* What has not been established cannot break: each end gets the event for an attempt that has failed. */
 static void ep__whose_queue_pair_fails_while_it_connects(void)
 {
@@ -170,10 +155,7 @@ static void ep__whose_queue_pair_fails_while_it_connects(void)
 	OK(dat_ep_reset(ep_a));
 
 	ep_b = make_ep(&b, NULL);
-	at_points(at_establish);
-	OK(try_connect(ep_a, &b, qualifier, SOON));
-	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	connect_one_end(&a, ep_a, &b, ep_b, qualifier);
 	CHECK(ep_state(ep_b) == DAT_EP_STATE_COMPLETION_PENDING);
 	report(IBV_EVENT_QP_FATAL, SECOND_QP);
 	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
@@ -237,10 +219,7 @@ static void ep__that_receives_before_it_is_connected(void)
 	ep_a = make_ep(&a, NULL);
 	ep_b = make_ep(&b, NULL);
 	OK(recv_nothing(ep_b, 1));
-	at_points(at_establish);
-	OK(try_connect(ep_a, &b, qualifier, SOON));
-	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	connect_one_end(&a, ep_a, &b, ep_b, qualifier);
 	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a.request_evd, 2, DAT_DTO_SUCCESS);
 	EXPECT_NOTHING(b.recv_evd);

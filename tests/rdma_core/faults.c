@@ -77,11 +77,6 @@ static void ep_free__of_a_request_without_an_answer(void)
 
 /* --- a message of the handshake that is lost ---------------------------------------------- */
 
-static int at_establish(const char *point)
-{
-	return !strcmp(point, "establish");
-}
-
 /* A message arrives before the passive end is told of the connection, and takes a buffer of a shared
  * receive queue: when the accept is given up, the consumer gets it back. */
 static void ep_disconnect__of_an_accept_with_an_srq(void)
@@ -99,10 +94,7 @@ static void ep_disconnect__of_an_accept_with_an_srq(void)
 	ep_b = ep_with_srq(&b, srq);
 	OK(dat_srq_post_recv(srq, 0, NULL, cookie(1)));
 	listen_any(&b, &qualifier);
-	at_points(at_establish);
-	OK(try_connect(ep_a, &b, qualifier, SOON));
-	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	connect_one_end(&a, ep_a, &b, ep_b, qualifier);
 	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a.request_evd, 2, DAT_DTO_SUCCESS);
 	/* Nobody has polled at this end. */

@@ -132,9 +132,7 @@ static void evd_resize__that_the_device_refuses(void)
 	/* As long as it can be. */
 	OK(dat_evd_create(pair.a.ia, pair.a.attr.max_evd_qlen, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG,
 			  &evd));
-	OK(recv_nothing(pair.ep_b, 1));
-	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	expect_connected(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
 	pair_down(&pair);
 	expect_no_objects();
 }
@@ -161,9 +159,7 @@ static void ep_create__as_many_as_the_device_has(void)
 		refuse(NULL);
 	}
 	RIG_DOWN_UNUSED(&rig);
-	OK(recv_nothing(pair.ep_b, 1));
-	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	expect_connected(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
 	pair_down(&pair);
 	expect_no_objects();
 }
@@ -252,9 +248,7 @@ static void ep_create__without_inline_data(void)
 	pair.ep_a = make_ep(&pair.a, NULL);
 	pair.ep_b = make_ep(&pair.b, NULL);
 	connect_eps(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
-	OK(recv_nothing(pair.ep_b, 1));
-	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	expect_connected(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
 	pair_down(&pair);
 	expect_no_objects();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The verbs provider on the stand-in of benches/verbs. The environment variable BY_LIBRARY is the
  * event, as a number, that ends an attempt to connect which no consumer has answered. */
-#include "common.h"
+#include "stand_in.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -28,10 +28,7 @@ static void connect__data(void)
 	struct pair pair;
 
 	pair_up(&pair, NULL);
-	OK(recv_nothing(pair.ep_b, 1));
-	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(pair.a.request_evd, 2, DAT_DTO_SUCCESS);
-	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	expect_connected(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
 	pair_down(&pair);
 }
 

@@ -32,3 +32,26 @@ DAT_EP_HANDLE ep_with_srq(const struct rig *rig, DAT_SRQ_HANDLE srq)
 				  rig->connect_evd, srq, &attr, &ep));
 	return ep;
 }
+
+static int at_establish(const char *point)
+{
+	return !strcmp(point, "establish");
+}
+
+void connect_one_end(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b,
+		     DAT_EP_HANDLE ep_b, DAT_CONN_QUAL qualifier)
+{
+	at_points(at_establish);
+	OK(try_connect(ep_a, b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(b), ep_b, 0, NULL));
+	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+void expect_connected(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b,
+		      DAT_EP_HANDLE ep_b)
+{
+	OK(recv_nothing(ep_b, 100));
+	OK(send_nothing(ep_a, 200, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a->request_evd, 200, DAT_DTO_SUCCESS);
+	EXPECT_DTO(b->recv_evd, 100, DAT_DTO_SUCCESS);
+}
