@@ -218,7 +218,10 @@ mod tests {
     /// The kernel copies the memory of a large process for some milliseconds, after it has copied the descriptors.
     #[test]
     fn a_child_has_no_copy_of_what_is_closed_during_the_fork() {
-        const BEFORE: usize = 0x1000_0000_0000;
+        const BEFORE: usize = match size_of::<usize>() {
+            4 => 0x1000_0000,
+            _ => 0x1000_0000_0000u64 as usize,
+        };
         const SIZE: usize = 256 << 20;
         const NAME: &str = "closed during the fork";
         // SAFETY: new memory, below that of the library, where there is room in any process.

@@ -74,10 +74,48 @@ pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) 
 ///
 /// # Safety
 /// Those of the system call.
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_pointer_width = "64",
-    not(miri)
+#[cfg(all(target_arch = "x86", target_env = "gnu", not(miri)))]
+pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    // The registers of arguments are all that there are but two, so this is a function in assembly. The C library has
+    // the address of the kernel's code for system calls at this distance from the thread pointer.
+    #[unsafe(naked)]
+    unsafe extern "C" fn make(number: libc::c_long, arguments: &[usize; 6]) -> isize {
+        std::arch::naked_asm!(
+            "push ebp",
+            "push ebx",
+            "push esi",
+            "push edi",
+            "mov eax, dword ptr [esp + 20]",
+            "mov ebp, dword ptr [esp + 24]",
+            "mov ebx, dword ptr [ebp]",
+            "mov ecx, dword ptr [ebp + 4]",
+            "mov edx, dword ptr [ebp + 8]",
+            "mov esi, dword ptr [ebp + 12]",
+            "mov edi, dword ptr [ebp + 16]",
+            "mov ebp, dword ptr [ebp + 20]",
+            "call dword ptr gs:[0x10]",
+            "pop edi",
+            "pop esi",
+            "pop ebx",
+            "pop ebp",
+            "ret",
+        )
+    }
+    // SAFETY: the caller's promise.
+    unsafe { make(number, &arguments) }
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
+#[cfg(not(any(
+    all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        target_pointer_width = "64",
+        not(miri)
+    ),
+    all(target_arch = "x86", target_env = "gnu", not(miri))
 )))]
 pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: the caller's promise.

@@ -19,11 +19,18 @@ pub struct TestPages {
 }
 
 /// The next address that is given out: above the random address at which a process has its challenge records
-/// (`transport/shm/challenge.rs`), which has 38 bits, and below 39 bits, which is what the smallest address spaces have.
-static NEXT: AtomicUsize = AtomicUsize::new(1 << 38);
+/// (`transport/shm/challenge.rs`), which has 38 bits, and below 39 bits, which is what the smallest address spaces of 64
+/// bits have; of 32 bits: above the program and its heap.
+static NEXT: AtomicUsize = AtomicUsize::new(match size_of::<usize>() {
+    4 => 0x6000_0000,
+    _ => (1u64 << 38) as usize,
+});
 
 /// What is left free behind each mapping.
-const GAP: usize = 1 << 20;
+const GAP: usize = match size_of::<usize>() {
+    4 => 1 << 12,
+    _ => 1 << 20,
+};
 
 impl TestPages {
     /// So many private pages that can be read and written.

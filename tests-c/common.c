@@ -206,8 +206,8 @@ void free_mem(struct mem *mem)
 char *map_apart(size_t size)
 {
 	enum { GAP = 1 << 20 };
-	/* Above an address of 38 bits at which the library may have something. */
-	static uintptr_t next = (uintptr_t)1 << 38;
+	/* Above an address of 38 bits (30 bits of 32) at which the library may have something. */
+	static uintptr_t next = sizeof(void *) == 8 ? (uintptr_t)(1ull << 38) : 0x60000000;
 	void *at = mmap((void *)next, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			0);
 

@@ -124,7 +124,7 @@ static void check_other_type(call_fn call, DAT_HANDLE handle)
 /* A handle of `type` is wanted; any: every living object will do. */
 static void check_call(call_fn call, DAT_HANDLE_TYPE type, bool any)
 {
-	static const uintptr_t wild[] = {
+	static const uint64_t wild[] = {
 		1,
 		2,
 		3,
@@ -158,7 +158,7 @@ static void check_call(call_fn call, DAT_HANDLE_TYPE type, bool any)
 	memset(on_stack, 0x5a, sizeof on_stack);
 	check_one("NULL", call, DAT_HANDLE_NULL);
 	for (size_t i = 0; i < sizeof wild / sizeof *wild; i++)
-		check_one("a wild value", call, (DAT_HANDLE)wild[i]);
+		check_one("a wild value", call, (DAT_HANDLE)(uintptr_t)wild[i]);
 	check_one("the stack", call, (DAT_HANDLE)on_stack);
 	check_one("the heap", call, (DAT_HANDLE)on_heap);
 	check_one("code", call, (DAT_HANDLE)(uintptr_t)check_call);
@@ -178,7 +178,8 @@ static void check_call(call_fn call, DAT_HANDLE_TYPE type, bool any)
 			check_one("beside a handle", call, (DAT_HANDLE)(value - off));
 		}
 		check_one("far from a handle", call, (DAT_HANDLE)(value + (1 << 20)));
-		check_one("a handle and high bits", call, (DAT_HANDLE)(value | 0x4000000000000000));
+		check_one("a handle and a high bit", call,
+			  (DAT_HANDLE)(value ^ (uintptr_t)1 << (8 * sizeof value - 2)));
 		if (!any && live[i].type != type)
 			check_other_type(call, live[i].handle);
 	}

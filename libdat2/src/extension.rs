@@ -101,8 +101,35 @@ core::arch::global_asm!(
     handler = sym extension_op,
 );
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("dat_extension_op needs to know how this architecture passes variable arguments");
+// System V ABI for the Intel386: all arguments are on the stack, one behind the other, and the list is the address
+// of the next.
+#[cfg(target_arch = "x86")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,@function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "sub esp, 16", // 12 to align the stack, 4 va_list
+    ".cfi_def_cfa_offset 20",
+    "lea eax, [esp + 28]",
+    "mov dword ptr [esp + 12], eax",
+    "lea eax, [esp + 12]",
+    "push eax",
+    ".cfi_def_cfa_offset 24",
+    "push dword ptr [esp + 28]", // the operation
+    ".cfi_def_cfa_offset 28",
+    "push dword ptr [esp + 28]", // the handle
+    ".cfi_def_cfa_offset 32",
+    "call {handler}",
+    "add esp, 28",
+    ".cfi_def_cfa_offset 4",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
 
 /// What the shim calls: the named arguments, and the others as a list.
 unsafe extern "C" fn extension_op(

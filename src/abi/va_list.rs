@@ -1,5 +1,7 @@
 //! The list of the arguments of a variadic function, as the C ABI of the platform lays it out.
 
+use std::ffi::c_void;
+
 /// A `va_list` of this architecture.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone)]
@@ -17,7 +19,7 @@ impl VaList {
     ///
     /// # Safety
     /// The list is valid, and its next argument is an integer, a pointer, or a union of them.
-    unsafe fn next(&mut self) -> *const u8 {
+    unsafe fn next(&mut self, _size: usize) -> *const u8 {
         const REGISTERS_END: u32 = 48;
         if self.gp_offset < REGISTERS_END {
             let offset = self.gp_offset as usize;
@@ -51,7 +53,7 @@ impl VaList {
     ///
     /// # Safety
     /// The list is valid, and its next argument is an integer, a pointer, or a union of them.
-    unsafe fn next(&mut self) -> *const u8 {
+    unsafe fn next(&mut self, _size: usize) -> *const u8 {
         if self.gr_offs < 0 {
             let offset = self.gr_offs as isize;
             self.gr_offs += 8;
@@ -66,14 +68,60 @@ impl VaList {
     }
 }
 
+/// A `va_list` of this architecture: where the next argument is, on the stack of the caller.
+#[cfg(target_arch = "x86")]
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct VaList(*mut u8);
+
+#[cfg(target_arch = "x86")]
 impl VaList {
+    /// The place of the next argument, which is taken from the list.
+    ///
+    /// # Safety
+    /// The list is valid, and its next argument is an integer, a pointer, or a union of them, of so many bytes.
+    unsafe fn next(&mut self, size: usize) -> *const u8 {
+        let place = self.0;
+        // SAFETY: the caller's stack continues above an argument.
+        self.0 = unsafe { place.add(size.next_multiple_of(4)) };
+        place
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "x86")))]
+compile_error!("VaList needs to know how this architecture lists variable arguments");
+
+impl VaList {
+    /// The list that a function got from C as an argument of type `va_list`. The caller's own list stays as it is.
+    ///
+    /// # Safety
+    /// The argument is a valid `va_list`.
+    pub unsafe fn received(argument: *mut c_void) -> VaList {
+        #[cfg(target_arch = "x86")]
+        return VaList(argument.cast());
+        // An array of C, or a large structure, is passed as a pointer to it.
+        // SAFETY: the caller's promise.
+        #[cfg(not(target_arch = "x86"))]
+        unsafe {
+            (*argument.cast::<VaList>()).clone()
+        }
+    }
+
+    /// What a function of C gets as an argument of type `va_list`. The function takes arguments from the list.
+    pub fn passed(&mut self) -> *mut c_void {
+        #[cfg(target_arch = "x86")]
+        return self.0.cast();
+        #[cfg(not(target_arch = "x86"))]
+        std::ptr::from_mut(self).cast()
+    }
+
     /// Takes the next argument, a pointer.
     ///
     /// # Safety
     /// The list is valid, and its next argument is a pointer.
     pub unsafe fn pointer<T>(&mut self) -> *mut T {
         // SAFETY: the caller's promise.
-        unsafe { *self.next().cast() }
+        unsafe { *self.next(size_of::<*mut T>()).cast() }
     }
 
     /// Takes the next argument, an integer of 64 bits.
@@ -82,8 +130,8 @@ impl VaList {
     /// The list is valid, and its next argument is an integer of that size, or a union of that and a
     /// pointer.
     pub unsafe fn word(&mut self) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { *self.next().cast() }
+        // SAFETY: the caller's promise. On a stack of 32 bits the place is aligned to four bytes.
+        unsafe { self.next(size_of::<u64>()).cast::<u64>().read_unaligned() }
     }
 
     /// Takes the next argument, an integer of 32 bits, signed or not.
@@ -92,6 +140,6 @@ impl VaList {
     /// The list is valid, and its next argument is an integer of that size.
     pub unsafe fn int(&mut self) -> u32 {
         // SAFETY: the caller's promise. The low half of the place has the value.
-        unsafe { *self.next().cast() }
+        unsafe { *self.next(size_of::<u32>()).cast() }
     }
 }

@@ -270,7 +270,7 @@ unsafe extern "C" fn handle_extendedop<D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise. The arguments are read twice, from the list and from a copy.
     unsafe {
-        let mut arguments = (*argument_list.cast::<VaList>()).clone();
+        let mut arguments = VaList::received(argument_list);
         let code = extension::handle_extendedop::<V2, D>(handle, extended_op, argument_list);
         match extended_op as DAT_IB_OP {
             DAT_IB_RDMA_WRITE_IMMED_OP | DAT_IB_UD_SEND_OP => {

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn handle_extendedop<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise, for the list and its arguments.
     unsafe {
-        let arguments = &mut *argument_list.cast::<VaList>();
+        let arguments = &mut VaList::received(argument_list);
         match extended_op as DAT_IB_OP {
             DAT_IB_FETCH_AND_ADD_OP => ep::fetch_and_add::<A, D>(handle, arguments),
             DAT_IB_CMP_AND_SWAP_OP => ep::compare_and_swap::<A, D>(handle, arguments),
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn extensions<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise, for the list and its arguments.
     unsafe {
-        let arguments = &mut *argument_list.cast::<VaList>();
+        let arguments = &mut VaList::received(argument_list);
         match extended_op as DAT_IB_OP {
             DAT_IB_OPEN_QUERY_OP => open_query::<A, D>(name, arguments),
             _ => not_implemented::<A>(),

@@ -69,7 +69,7 @@ impl WaitQueue {
         let timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let timeout = timeout.map(|t| libc::timespec {
             tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: t.subsec_nanos().into(),
+            tv_nsec: t.subsec_nanos() as libc::c_long,
         });
         let timeout = timeout
             .as_ref()

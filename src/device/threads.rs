@@ -60,7 +60,7 @@ impl Thread {
         let until = now.unwrap_or_default().saturating_add(limit);
         let until = libc::timespec {
             tv_sec: until.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: until.subsec_nanos().into(),
+            tv_nsec: until.subsec_nanos() as libc::c_long,
         };
         let thread = ManuallyDrop::new(self);
         // SAFETY: neither joined nor detached before.

@@ -5,7 +5,6 @@
 //! `dat_ib_open_query` has), and the one that ends such a query.
 
 use std::ffi::{CStr, CString, c_char};
-use std::ptr::from_mut;
 
 use crate::lock::Mutex;
 
@@ -68,7 +67,7 @@ unsafe fn call(
     // SAFETY: a table of DAT 2.0, alive as long as the IA is open.
     let function = unsafe { (*target.table).handle_extendedop_func }.ok_or(EMPTY_SLOT)?;
     // SAFETY: the arguments are those of the slot; the list is a `va_list` of C.
-    Ok(unsafe { function(target.handle, op, from_mut(arguments).cast()) })
+    Ok(unsafe { function(target.handle, op, arguments.passed()) })
 }
 
 /// Queries the library of an IA name, which is the first argument of the list. If that succeeds the
@@ -87,7 +86,7 @@ unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_
     // SAFETY: not NULL, so a C string.
     let name = unsafe { registry::key::bounded(name) }.ok_or(Error::arg(Subtype::Arg1))?;
     let function = registry::extension_open(name)?;
-    let list = from_mut(arguments).cast();
+    let list = arguments.passed();
     // SAFETY: the registry keeps the library loaded; the list is a `va_list` of C, whose next
     // argument is the one after the name.
     let code = unsafe { function(name.as_ptr().cast_mut(), op, list) };

@@ -58,6 +58,62 @@ macro_rules! code {
         "#
     };
 }
+// Arguments are on the stack, where there is no room for one more: so what the pieces go on with calls the functions,
+// with the arguments once more, on an aligned stack.
+#[cfg(target_arch = "x86")]
+macro_rules! code {
+    () => {
+        r#"
+        endbr32
+        mov eax, \generation
+        jmp libdat_call_fault
+        .balign 16
+        endbr32
+        mov eax, \generation
+        jmp libdat_call_behind
+        "#
+    };
+}
+#[cfg(target_arch = "x86")]
+macro_rules! calls {
+    () => {
+        r#"
+        libdat_call_fault:
+        .cfi_startproc
+        sub esp, 12
+        .cfi_def_cfa_offset 16
+        push eax
+        push dword ptr [esp + 28]
+        push dword ptr [esp + 28]
+        push dword ptr [esp + 28]
+        .cfi_def_cfa_offset 32
+        call {fault}
+        add esp, 28
+        .cfi_def_cfa_offset 4
+        ret
+        .cfi_endproc
+        libdat_call_behind:
+        .cfi_startproc
+        sub esp, 16
+        .cfi_def_cfa_offset 20
+        push eax
+        push dword ptr [esp + 28]
+        push dword ptr [esp + 28]
+        .cfi_def_cfa_offset 32
+        call {behind}
+        add esp, 28
+        .cfi_def_cfa_offset 4
+        ret
+        .cfi_endproc
+        "#
+    };
+}
+#[cfg(not(target_arch = "x86"))]
+macro_rules! calls {
+    () => {
+        ""
+    };
+}
 // The first instruction is `bti c`, which not each assembler knows.
 #[cfg(target_arch = "aarch64")]
 macro_rules! code {
@@ -86,6 +142,7 @@ std::arch::global_asm!(
     code!(),
     ".endr",
     ".balign 64",
+    calls!(),
     ".popsection",
     fault = sym fault,
     behind = sym behind_generation,

@@ -307,6 +307,22 @@ unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut i64, &'a mut i64) 
 ///
 /// # Safety
 /// The context of a handler, which nothing else uses.
+#[cfg(target_arch = "x86")]
+unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut i32, &'a mut i32) {
+    // SAFETY: the caller's promise; two different fields.
+    unsafe {
+        let all = &raw mut (*context).uc_mcontext.gregs;
+        (
+            &mut (*all)[libc::REG_EIP as usize],
+            &mut (*all)[libc::REG_EAX as usize],
+        )
+    }
+}
+
+/// The program counter, and the register in which a copy returns its result.
+///
+/// # Safety
+/// The context of a handler, which nothing else uses.
 #[cfg(target_arch = "aarch64")]
 unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) {
     // SAFETY: the caller's promise; two different fields.

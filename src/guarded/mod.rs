@@ -7,22 +7,23 @@
 //! `SIGBUS` ([`handler`]) finds the interrupted instruction there. A fault at any other instruction
 //! is the program's, and goes to the handler that the program has.
 //!
-//! * `x86_64`, `aarch64`: the instructions, in assembly. A function returns 0, or the address of
+//! * `x86_64`, `x86`, `aarch64`: the instructions, in assembly. A function returns 0, or the address of
 //!   the fault.
 //! * `portable`: for other architectures, by system calls, which need no handler.
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
+#[cfg_attr(target_arch = "x86", path = "x86.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")),
     path = "portable.rs"
 )]
 mod arch;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod entries;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod handler;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ mod tests;
 pub(crate) use self::table::table_entry;
 
 /// Whether other processors see the stores of a processor in their order.
-pub(crate) const STORES_IN_ORDER: bool = cfg!(target_arch = "x86_64");
+pub(crate) const STORES_IN_ORDER: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 
 /// The memory of a copy that cannot be accessed. The copy was made in part, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ pub(crate) enum CopyFault {
 /// To be called before the first copy, and from time to time: the program may have installed other
 /// handlers of the two signals since the last call, which are called by ours from now on.
 pub(crate) fn install_handlers() {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
     handler::install();
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn action_of_program(
     action: &libc::sigaction,
 ) -> (usize, libc::c_int) {
     let action = (action.sa_sigaction, action.sa_flags);
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
     let action = handler::of_program(signal, action);
     let _ = signal;
     action

@@ -12,7 +12,10 @@ pub const PAGE: usize = 4096;
 pub const CHUNK: usize = 1 << 20;
 /// Bytes of address space to reserve; the first that the machine grants is used. Memory limits and
 /// strict overcommit grant less than the first. 64 GiB hold 4 thousand million handles.
+#[cfg(target_pointer_width = "64")]
 const SIZES: [usize; 4] = [1 << 36, 1 << 32, 1 << 28, 1 << 24];
+#[cfg(target_pointer_width = "32")]
+const SIZES: [usize; 4] = [1 << 28, 1 << 26, 1 << 24, 1 << 22];
 
 /// Reserves address space: where it begins and how many bytes it has.
 pub fn reserve() -> Option<(usize, usize)> {

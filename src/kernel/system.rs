@@ -308,8 +308,13 @@ pub fn process_memory(pid: Pid) -> Result<OwnedFd, Errno> {
 #[inline]
 pub unsafe fn read_at(fd: impl AsFd, to: *mut u8, len: usize, offset: u64) -> Result<usize, Errno> {
     let (fd, to) = (fd.as_fd().as_raw_fd() as usize, to.expose_provenance());
+    // An argument of 32 bits has half of an offset.
+    let high = match size_of::<usize>() {
+        4 => (offset >> 32) as usize,
+        _ => 0,
+    };
     // SAFETY: the caller's promise; the kernel fails where no memory is mapped.
-    unsafe { call(libc::SYS_pread64, [fd, to, len, offset as usize, 0, 0]) }
+    unsafe { call(libc::SYS_pread64, [fd, to, len, offset as usize, high, 0]) }
 }
 
 /// Whether a TCP socket of this network namespace listens on the port, as far as the system

@@ -2,7 +2,7 @@
 //! processor.
 
 /// So many ticks are a few milliseconds on most processors, and no less than some microseconds on any.
-pub const SOME_MILLISECONDS: u64 = if cfg!(target_arch = "x86_64") {
+pub const SOME_MILLISECONDS: u64 = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
     1 << 23
 } else if cfg!(target_arch = "aarch64") {
     1 << 17
@@ -12,7 +12,7 @@ pub const SOME_MILLISECONDS: u64 = if cfg!(target_arch = "x86_64") {
 
 /// So many ticks are 3 to 10 microseconds on most processors, and fewer on some; 0 where the counter is no
 /// fine one.
-pub const SOME_MICROSECONDS: u64 = if cfg!(target_arch = "x86_64") {
+pub const SOME_MICROSECONDS: u64 = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
     1 << 14
 } else if cfg!(target_arch = "aarch64") {
     1 << 8
@@ -27,6 +27,9 @@ pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every processor of this architecture has the instruction.
     let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(all(target_arch = "x86", not(miri)))]
+    // SAFETY: as above.
+    let ticks = unsafe { std::arch::x86::_rdtsc() };
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     let ticks = {
         let ticks: u64;
@@ -36,7 +39,10 @@ pub fn ticks() -> u64 {
         }
         ticks
     };
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    #[cfg(not(all(
+        any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"),
+        not(miri)
+    )))]
     let ticks = {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
         (now.tv_sec as u64)

@@ -97,14 +97,15 @@ impl Words for DAT_OS_WAIT_PROXY_AGENT {
 
 impl Words for DAT_REGION_DESCRIPTION {
     fn words(self) -> [u64; 2] {
-        let mut words = [0; 2];
+        let mut words = [0usize; 2];
+        const { assert!(size_of::<DAT_REGION_DESCRIPTION>() == size_of::<[usize; 2]>()) };
         // SAFETY: the union has the size of two words. The bytes that the program has not set are copied
         // as the call itself passes them on.
         unsafe {
             let from = (&raw const self).cast::<u8>();
             std::ptr::copy_nonoverlapping(from, words.as_mut_ptr().cast(), size_of_val(&words));
         }
-        words
+        words.map(|word| word as u64)
     }
 }
 

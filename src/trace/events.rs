@@ -47,7 +47,7 @@ pub fn text(version: Version, address: u64) -> Option<String> {
     let bytes = memory::exact(address, size)?;
     let number = u32::from_ne_bytes(*bytes.first_chunk()?);
     let name = Names::of(version, "DAT_EVENT_NUMBER")?.text(number.into());
-    let evd = u64::from_ne_bytes(*bytes[EVD..].first_chunk()?);
+    let evd = usize::from_ne_bytes(*bytes[EVD..].first_chunk()?) as u64;
     let mut texts = vec![
         format!("event_number={name}"),
         format!("evd_handle={}", values::scalar(version, "DAT_HANDLE", evd)),

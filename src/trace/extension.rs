@@ -62,16 +62,14 @@ fn declared(op: DAT_EXTENDED_OP) -> &'static [Declared] {
     }
 }
 
-/// Whether a value of this type takes 64 bits.
+/// Whether a value of this type is a pointer.
+fn is_pointer(kind: &str) -> bool {
+    kind.starts_with('*') || ["DAT_HANDLE", "DAT_NAME_PTR", "POINTER"].contains(&kind)
+}
+
+/// Whether a value of this type has 64 bits everywhere.
 fn is_wide(kind: &str) -> bool {
-    let wide = [
-        "DAT_UINT64",
-        "DAT_DTO_COOKIE",
-        "DAT_HANDLE",
-        "DAT_NAME_PTR",
-        "POINTER",
-    ];
-    kind.starts_with('*') || wide.contains(&kind)
+    ["DAT_UINT64", "DAT_DTO_COOKIE"].contains(&kind)
 }
 
 /// The arguments of a call.
@@ -91,11 +89,13 @@ pub unsafe fn arguments(handle: DAT_HANDLE, op: DAT_EXTENDED_OP, list: &VaList) 
         argument(OP, u64::from(op.cast_unsigned())),
     ];
     for declared in declared(op) {
-        let word = match is_wide(declared.1) {
-            // SAFETY: the caller's promise.
-            true => unsafe { list.word() },
-            // SAFETY: as above.
-            false => u64::from(unsafe { list.int() }),
+        // SAFETY: the caller's promise.
+        let word = unsafe {
+            match declared.1 {
+                kind if is_pointer(kind) => list.pointer::<u8>().addr() as u64,
+                kind if is_wide(kind) => list.word(),
+                _ => u64::from(list.int()),
+            }
         };
         arguments.push(argument(*declared, word));
     }

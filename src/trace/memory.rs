@@ -24,10 +24,11 @@ pub fn exact(address: u64, len: usize) -> Option<Vec<u8>> {
     (bytes.len() == len).then_some(bytes)
 }
 
-/// The word at an address.
-pub fn word(address: u64) -> Option<u64> {
-    let bytes = exact(address, size_of::<u64>())?;
-    bytes.try_into().ok().map(u64::from_ne_bytes)
+/// The pointer at an address.
+pub fn pointer(address: u64) -> Option<u64> {
+    let bytes = exact(address, size_of::<usize>())?;
+    let pointer = bytes.try_into().ok().map(usize::from_ne_bytes)?;
+    Some(pointer as u64)
 }
 
 /// The string at an address, up to `len` bytes of it.

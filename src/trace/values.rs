@@ -37,13 +37,18 @@ pub fn before(version: Version, arguments: &[Argument], i: usize) -> String {
     let text = if let Some(kind) = input(argument.kind) {
         pointed(version, kind, argument, mask(arguments, i), &beside)
     } else if is_async_evd {
-        match memory::word(address) {
+        match memory::pointer(address) {
             Some(handle) => format!("[{}]", scalar(version, "DAT_EVD_HANDLE", handle)),
             None => unreadable(address),
         }
     } else {
-        let [first, second] = argument.words.map(u64::to_ne_bytes);
-        let bytes = [first, second].concat();
+        let bytes = match argument.kind {
+            "DAT_REGION_DESCRIPTION" | "DAT_OS_WAIT_PROXY_AGENT" => argument
+                .words
+                .map(|word| (word as usize).to_ne_bytes())
+                .concat(),
+            _ => address.to_ne_bytes().to_vec(),
+        };
         value(version, argument.name, argument.kind, &bytes, &beside)
     };
     format!("{}={text}", argument.name)
@@ -196,7 +201,9 @@ fn value(version: Version, name: &str, kind: &str, bytes: &[u8], beside: Beside<
         return structure(version, kind, fields, bytes, u64::MAX);
     }
     let first = word(bytes);
-    let second = bytes.get(8..).map_or(0, word);
+    // Of a structure or a union of pointers.
+    let pointers = bytes.split_at_checked(size_of::<usize>());
+    let pointers = pointers.map_or([first, 0], |(one, other)| [one, other].map(word));
     match kind {
         "TEXT" => quoted(bytes.split(|byte| *byte == 0).next().unwrap_or_default()),
         "MATRIX" => bytes
@@ -215,12 +222,12 @@ fn value(version: Version, name: &str, kind: &str, bytes: &[u8], beside: Beside<
         "DAT_PVOID" if name == "private_data" => {
             private_data(first, beside("private_data_size").unwrap_or(0))
         }
-        "DAT_REGION_DESCRIPTION" => region(beside("mem_type"), first, second),
-        "DAT_OS_WAIT_PROXY_AGENT" => agent(first, second),
+        "DAT_REGION_DESCRIPTION" => region(beside("mem_type"), pointers),
+        "DAT_OS_WAIT_PROXY_AGENT" => agent(pointers),
         "DAT_CNO_PROXY" => match beside("proxy_type").and_then(|kind| u32::try_from(kind).ok()) {
-            Some(DAT_PROXY_TYPE_AGENT) => agent(first, second),
+            Some(DAT_PROXY_TYPE_AGENT) => agent(pointers),
             Some(DAT_PROXY_TYPE_FD) => format!("{{fd={}}}", first as i32),
-            _ => pointer(first),
+            _ => pointer(pointers[0]),
         },
         _ => scalar(version, kind, first),
     }
@@ -291,7 +298,7 @@ fn private_data(address: u64, size: u64) -> String {
 }
 
 /// Memory to register.
-fn region(mem_type: Option<u64>, first: u64, second: u64) -> String {
+fn region(mem_type: Option<u64>, [first, second]: [u64; 2]) -> String {
     match mem_type.and_then(|kind| u32::try_from(kind).ok()) {
         Some(DAT_MEM_TYPE_VIRTUAL) => format!("{{for_va={}}}", pointer(first)),
         Some(DAT_MEM_TYPE_LMR) => format!("{{for_lmr_handle={}}}", pointer(first)),
@@ -305,7 +312,7 @@ fn region(mem_type: Option<u64>, first: u64, second: u64) -> String {
 }
 
 /// The agent of a CNO.
-fn agent(data: u64, function: u64) -> String {
+fn agent([data, function]: [u64; 2]) -> String {
     match (data, function) {
         (0, 0) => "DAT_OS_WAIT_PROXY_AGENT_NULL".to_owned(),
         _ => format!(
@@ -362,10 +369,10 @@ fn names_of_providers(list: u64, beside: Beside<'_>) -> String {
     let returned = usize::try_from(returned).unwrap_or(0);
     let all = returned.min(count("max_to_return").unwrap_or(0));
     let shown = all.min(MOST_ELEMENTS);
-    let at = |i: usize| list.checked_add((i * size_of::<u64>()) as u64);
+    let at = |i: usize| list.checked_add((i * size_of::<usize>()) as u64);
     let name = |i: usize| {
         at(i)
-            .and_then(memory::word)
+            .and_then(memory::pointer)
             .map_or_else(|| unreadable(list), text)
     };
     let mut texts: Vec<String> = (0..shown).map(name).collect();

@@ -291,7 +291,7 @@ impl LittleMemory {
             before
         };
         LittleMemory::set(libc::rlimit {
-            rlim_cur: data * 1024 + bytes,
+            rlim_cur: (data * 1024 + bytes) as libc::rlim_t,
             ..before
         });
         LittleMemory(before)

@@ -42,7 +42,7 @@ fn switches() -> i64 {
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage.ru_nivcsw
+        usage.ru_nivcsw as i64
     }
 }
 

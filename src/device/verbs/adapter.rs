@@ -350,8 +350,12 @@ impl Adapter {
     /// Gives out a number, whose events are for `target`.
     pub fn register(&self, target: Target) -> Token<'_> {
         let mut targets = self.targets.lock();
-        targets.last += 1;
-        let token = targets.last;
+        // The libraries take it as a pointer; numbers of 32 bits come again.
+        let mut token = targets.last;
+        while token == targets.last || token == 0 || targets.map.contains_key(&token) {
+            token = (token as usize).wrapping_add(1) as u64;
+        }
+        targets.last = token;
         targets.map.insert(token, target);
         Token(self, token)
     }

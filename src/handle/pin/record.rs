@@ -42,6 +42,7 @@ pub(super) struct Record {
 
 #[cfg(not(loom))]
 const _: () = {
+    #[cfg(target_pointer_width = "64")]
     assert!(offset_of!(Record, outer) % 16 == 8 && offset_of!(Record, inner) % 16 == 8);
     assert!(
         offset_of!(Record, deferred) <= 64,

@@ -195,7 +195,7 @@ fn moved_memory() -> Finding {
             -1 => Err(Error::last_os_error()),
             fd => {
                 // SAFETY: made by the call, and not used any more.
-                unsafe { libc::close(fd as i32) };
+                unsafe { libc::close(fd as libc::c_int) };
                 Ok(())
             }
         }
@@ -241,14 +241,14 @@ fn limits() -> Vec<Finding> {
     ]
     .into_iter()
     .map(|(what, resource, least, text)| {
-        let mut limit = libc::rlimit {
+        let mut limit = libc::rlimit64 {
             rlim_cur: 0,
             rlim_max: 0,
         };
         // SAFETY: a local to fill.
-        unsafe { libc::getrlimit(resource, &mut limit) };
+        unsafe { libc::getrlimit64(resource, &mut limit) };
         match limit.rlim_cur {
-            libc::RLIM_INFINITY => Finding::new(what, Level::Ok, "no limit"),
+            libc::RLIM64_INFINITY => Finding::new(what, Level::Ok, "no limit"),
             n if n < least => Finding::new(what, Level::Note, format!("{n}: {text}")),
             n => Finding::new(what, Level::Ok, n.to_string()),
         }

@@ -60,7 +60,7 @@ pub unsafe fn arrived(from: *const u8, to: *mut u8, len: usize) -> Result<(), Co
 /// As [`plain`].
 #[inline]
 pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
-    if len == 8 && to.cast::<u64>().is_aligned() {
+    if len == 8 && to.addr().is_multiple_of(8) {
         // SAFETY: the caller's promise.
         return unsafe { guarded::copy_aligned_word(from, to) };
     }
@@ -71,7 +71,7 @@ pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) -> Result<(), 
     // SAFETY: all inside the two ranges. The tail is taken first: with ranges that overlap the
     // copy of the rest may overwrite it.
     unsafe {
-        if tail_len == TAIL && tail_to.cast::<u64>().is_aligned() {
+        if tail_len == TAIL && tail_to.addr().is_multiple_of(8) {
             guarded::copy_words(tail_from, tail.as_mut_ptr(), TAIL)?;
             plain(from, to, bulk)?;
             let (first, last) = tail.split_at(8);

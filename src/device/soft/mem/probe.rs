@@ -32,6 +32,7 @@ pub fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
     let page = rustix::param::page_size() as u64;
     let end = (addr + len)
         .checked_next_multiple_of(page)
+        .filter(|end| usize::try_from(*end - 1).is_ok())
         .ok_or(DeviceError::BadMemory)?;
     let pages = addr & !(page - 1)..end;
     if len > SMALL && is_present(&pages, page) || populate(&pages, access) {

@@ -9,7 +9,10 @@ use crate::device::{Access, Addressing, DeviceError, MemoryRegion};
 use crate::guarded;
 
 /// Bytes of one region at most: all of user space.
-pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
+pub(crate) const MAX_MR_SIZE: u64 = match size_of::<usize>() {
+    4 => 3 << 30,
+    _ => 1 << 47,
+};
 
 /// A registered region.
 pub struct Mr {

@@ -118,13 +118,13 @@ mod tests {
         // An address at which there is nothing.
         lines.note([
             Place {
-                at: 1 << 46,
+                at: 1 << 30,
                 len: 500,
             },
             Place::of(&word),
         ]);
         lines.fetch();
-        assert_eq!(lines.0[0].load(Ordering::Relaxed), 1 << 46 | 8);
+        assert_eq!(lines.0[0].load(Ordering::Relaxed), 1 << 30 | 8);
         assert_eq!(lines.0[2].load(Ordering::Relaxed), 0);
     }
 }

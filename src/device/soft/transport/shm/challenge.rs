@@ -15,6 +15,7 @@
 //! The records are in a mapping of their own, at a random address: a process that learns such an
 //! address, and then fails to prove itself, has learned nothing about where other memory is.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::kernel;
@@ -73,6 +74,12 @@ unsafe impl Send for Challenge {}
 
 /// Records that there can be at a time, each for a connection that is being set up.
 const MAX_RECORDS: usize = 4096;
+/// Where the records may be: above the first 4 GiB and inside the smallest user address space that Linux has; of 32
+/// bits, above most programs and below what the kernel chooses.
+const HINTS: Range<u64> = match size_of::<usize>() {
+    4 => 1 << 29..1 << 30,
+    _ => 1 << 32..1 << 38,
+};
 /// Size of the mapping of all records, in bytes.
 const MAPPING_LEN: usize = MAX_RECORDS * RECORD_LEN;
 
@@ -100,9 +107,8 @@ fn nonzero() -> Result<u64, Errno> {
 
 impl ChallengePage {
     fn new() -> Result<ChallengePage, Errno> {
-        // The kernel uses the address of the hint if nothing is mapped there. The hint is above
-        // the first 4 GiB and inside the smallest user address space that Linux has.
-        let hint = (1 << 32) + nonzero()? % ((1 << 38) - (1 << 32));
+        // The kernel uses the address of the hint if nothing is mapped there.
+        let hint = HINTS.start + nonzero()? % (HINTS.end - HINTS.start);
         let hint = std::ptr::without_provenance_mut((hint & !0xffff) as usize);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address that is free.

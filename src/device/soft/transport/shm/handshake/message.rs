@@ -13,11 +13,18 @@ use crate::device::netif;
 use crate::device::soft::transport::shm::challenge::Challenge;
 use crate::device::soft::transport::shm::socket::{BUSY, send_now};
 
-/// Version of the protocol, which includes the layout of everything that two processes share.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat10";
+/// Version of the protocol, which includes the layout of everything that two processes share. A process with addresses
+/// of 32 bits could not reach the memory of one with 64.
+pub(crate) const MAGIC: [u8; 8] = match size_of::<usize>() {
+    4 => *b"lib32t10",
+    _ => *b"libdat10",
+};
 /// The magic of an initiator that wants the memory for datagrams. Versions of this library that have no
 /// shared memory for datagrams do not know it, and refuse.
-const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU9";
+const DATAGRAMS_MAGIC: [u8; 8] = match size_of::<usize>() {
+    4 => *b"lib32tU9",
+    _ => *b"libdatU9",
+};
 
 /// The magic of a message of a responder that drops the connection for want of room: the initiator may try again.
 /// Versions of this library that do not know it take it for one of another version.
@@ -82,8 +89,9 @@ pub(super) struct FilesMessage {
 }
 
 /// A message of the peer has an unknown format.
-pub(super) const VERSION_MISMATCH: ShmRefusal =
-    ShmRefusal::new("the peer uses another version of the shared-memory protocol");
+pub(super) const VERSION_MISMATCH: ShmRefusal = ShmRefusal::new(
+    "the peer uses another version of the shared-memory protocol, or addresses of another size",
+);
 /// The kernel lets the processes of a user have so many files under way between them as one of them may have open.
 /// That passes when the receivers take theirs.
 pub(super) const FILES_UNDER_WAY: ShmRefusal =

@@ -135,6 +135,9 @@ pub(crate) fn enable() -> Result<(), String> {
     if current().is_some() {
         return Ok(());
     }
+    if size_of::<usize>() < size_of::<u64>() {
+        return Err("addresses of 32 bits leave no room for the memory of peers".into());
+    }
     // The kernel would refuse the file too, but for no reason that a user could find.
     if getrlimit(Resource::Fsize)
         .current
