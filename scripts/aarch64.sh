@@ -9,7 +9,7 @@
 #
 # Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
 # shared memory and the copies of processors without code of their own; programs that start themselves
-# again; and t_cancel and t_cancel_close, since waits are points of cancellation on x86-64 alone.
+# again; and t_cancel and t_cancel_close, since waits are points of cancellation on x86 alone.
 set -u
 . "${0%/*}/need.sh" "${AARCH64_CC:-aarch64-linux-gnu-gcc}" awk cargo dirname make nproc qemu-aarch64 rustc tail timeout
 . "${0%/*}/side-by-side.sh"

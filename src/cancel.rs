@@ -14,7 +14,7 @@
 //!
 //! The unwinding is stopped where it would call the cleanup handler of that function, before it
 //! reaches its caller: the handler continues after the sleep instead of returning, as C programs do
-//! that leave a handler by `longjmp(3)`. This is written in assembly for x86-64; elsewhere a
+//! that leave a handler by `longjmp(3)`. This is written in assembly for x86; elsewhere a
 //! cancellation of a thread that waits stays pending.
 //!
 //! A cancellation of a thread that sleeps comes by a signal, and the thread may be awake by then. glibc before
@@ -176,7 +176,11 @@ impl Call {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "x86"),
+    target_os = "linux",
+    not(miri)
+))]
 mod catching {
     use std::arch::global_asm;
     use std::ffi::{c_int, c_void};
@@ -223,6 +227,7 @@ mod catching {
     // the handler when it has unwound `body` and is about to unwind `libdat_cancel_catch`'s caller. The
     // handler gets the stack pointer and returns from there; the registers that a function preserves
     // are above the buffer.
+    #[cfg(target_arch = "x86_64")]
     global_asm!(
         ".pushsection .text.libdat_cancel,\"ax\",@progbits",
         ".p2align 4",
@@ -286,6 +291,78 @@ mod catching {
         ".popsection",
     );
 
+    // The same for 32 bits. The arguments of `body` are below the buffer, so that the C library calls the handler a
+    // frame later, when it is about to unwind the caller's caller. What was in the registers is where it was.
+    #[cfg(target_arch = "x86")]
+    global_asm!(
+        ".pushsection .text.libdat_cancel,\"ax\",@progbits",
+        ".p2align 4",
+        ".globl libdat_cancel_catch",
+        ".hidden libdat_cancel_catch",
+        ".type libdat_cancel_catch,@function",
+        "libdat_cancel_catch:",
+        ".cfi_startproc",
+        "push ebp",
+        ".cfi_def_cfa_offset 8",
+        ".cfi_offset ebp, -8",
+        "mov ebp, esp",
+        ".cfi_def_cfa_register ebp",
+        "push ebx",
+        ".cfi_offset ebx, -12",
+        "push esi",
+        ".cfi_offset esi, -16",
+        "push edi",
+        ".cfi_offset edi, -20",
+        "sub esp, 16",
+        "mov eax, esp",
+        "push eax",
+        "push eax",
+        "push dword ptr [ebp + 12]",
+        "call dword ptr [ebp + 8]",
+        "add esp, 12",
+        "xor eax, eax",
+        "jmp 2f",
+        // After a landing the C library still has the buffer in its list.
+        "3:",
+        "mov eax, esp",
+        "sub esp, 8",
+        "push eax",
+        "call {forget}",
+        "add esp, 12",
+        "mov eax, 1",
+        "2:",
+        "add esp, 16",
+        "pop edi",
+        "pop esi",
+        "pop ebx",
+        "pop ebp",
+        ".cfi_def_cfa esp, 4",
+        "ret",
+        ".cfi_endproc",
+        ".size libdat_cancel_catch, . - libdat_cancel_catch",
+        ".p2align 4",
+        ".globl libdat_cancel_landed",
+        ".hidden libdat_cancel_landed",
+        ".type libdat_cancel_landed,@function",
+        "libdat_cancel_landed:",
+        ".cfi_startproc",
+        "mov esp, dword ptr [esp + 4]",
+        "lea ebp, [esp + 28]",
+        "jmp 3b",
+        ".cfi_endproc",
+        ".size libdat_cancel_landed, . - libdat_cancel_landed",
+        ".popsection",
+        forget = sym forget,
+    );
+
+    /// Takes a buffer out of the list of the C library. The functions of a shared library are called by way of a register
+    /// for its address, which the assembly does not have.
+    #[cfg(target_arch = "x86")]
+    unsafe extern "C-unwind" fn forget(buffer: *mut CleanupBuffer) {
+        // SAFETY: the newest buffer of this thread.
+        unsafe { _pthread_cleanup_pop(buffer, 0) };
+    }
+
     /// Has nothing to be destroyed: a cancellation unwinds it.
     unsafe extern "C-unwind" fn body(
         call: Option<&mut Call>,
@@ -330,7 +407,11 @@ mod catching {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "x86"),
+    target_os = "linux",
+    not(miri)
+)))]
 mod catching {
     use super::{Call, Cancelled};
 

@@ -77,14 +77,24 @@ pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) 
 #[cfg(all(target_arch = "x86", target_env = "gnu", not(miri)))]
 pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // The registers of arguments are all that there are but two, so this is a function in assembly. The C library has
-    // the address of the kernel's code for system calls at this distance from the thread pointer.
+    // the address of the kernel's code for system calls at this distance from the thread pointer. A thread that is
+    // cancelled in the call is unwound from there.
     #[unsafe(naked)]
     unsafe extern "C" fn make(number: libc::c_long, arguments: &[usize; 6]) -> isize {
         std::arch::naked_asm!(
+            ".cfi_startproc",
             "push ebp",
+            ".cfi_def_cfa_offset 8",
+            ".cfi_offset ebp, -8",
             "push ebx",
+            ".cfi_def_cfa_offset 12",
+            ".cfi_offset ebx, -12",
             "push esi",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset esi, -16",
             "push edi",
+            ".cfi_def_cfa_offset 20",
+            ".cfi_offset edi, -20",
             "mov eax, dword ptr [esp + 20]",
             "mov ebp, dword ptr [esp + 24]",
             "mov ebx, dword ptr [ebp]",
@@ -95,10 +105,15 @@ pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize 
             "mov ebp, dword ptr [ebp + 20]",
             "call dword ptr gs:[0x10]",
             "pop edi",
+            ".cfi_def_cfa_offset 16",
             "pop esi",
+            ".cfi_def_cfa_offset 12",
             "pop ebx",
+            ".cfi_def_cfa_offset 8",
             "pop ebp",
+            ".cfi_def_cfa_offset 4",
             "ret",
+            ".cfi_endproc",
         )
     }
     // SAFETY: the caller's promise.
