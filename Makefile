@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 i686 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -85,6 +85,7 @@ help:
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
 	@echo 'make aarch64    unit tests and a part of the C suite on AArch64, under qemu-user'
+	@echo 'make i686       unit tests and the C suite as 32-bit programs (RUNS=..., TESTS="t_ep ...", UNIT="guarded ...")'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
@@ -153,6 +154,10 @@ miri:
 aarch64:
 	scripts/deps.sh aarch64
 	scripts/aarch64.sh
+
+i686:
+	scripts/deps.sh i686
+	scripts/i686.sh $(TESTS)
 
 deny:
 	scripts/deps.sh build

@@ -13,6 +13,7 @@
 set -u
 . "${0%/*}/need.sh" "${AARCH64_CC:-aarch64-linux-gnu-gcc}" awk cargo dirname make nproc qemu-aarch64 rustc tail timeout
 . "${0%/*}/side-by-side.sh"
+. "${0%/*}/cross.sh"
 
 cd "$(dirname "$0")/.." || exit 1
 target=aarch64-unknown-linux-gnu
@@ -21,13 +22,7 @@ root=${AARCH64_ROOT:-/usr/aarch64-linux-gnu}
 cc=${AARCH64_CC:-aarch64-linux-gnu-gcc}
 mkdir -p "$out"
 
-if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
-	if ! rustup target add $target >"$out/rustup.log" 2>&1; then
-		echo 'TAP version 13'
-		echo "1..0 # SKIP no standard library of Rust for $target: $(tail -1 "$out/rustup.log")"
-		exit
-	fi
-fi
+need_target $target "$out/rustup.log"
 
 export CARGO_BUILD_TARGET=$target CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$cc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
@@ -35,9 +30,9 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg dat_emulated"
 # The unit tests are those of the library: cargo builds them first, since it uses all processors for that.
 runs=(unit dat2/soft/t_{atomics,ep,post,rdma} dat/soft/t_rdma dat2/soft-tcp/t_rdma)
-unit_tests=(test --locked --lib)
+unit_tests=(--locked --lib)
 {
-	cargo "${unit_tests[@]}" --no-run &&
+	cargo test "${unit_tests[@]}" --no-run &&
 		make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
 			"$out"/dat2/t_{atomics,ep,post,rdma} "$out/dat/t_rdma"
 } >&2 || {
@@ -53,38 +48,16 @@ program() {
 	echo "exit status $?"
 }
 
-# unit: the unit tests; cargo's lines as TAP
+# unit: the unit tests
 unit() {
-	cargo "${unit_tests[@]}" -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
+	cargo test "${unit_tests[@]}" -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
 		--skip guarded::tests::copies_by_the_kernel \
-		--skip guarded::entries::tests::marks_are_read_by_the_kernel 2>&1 | awk '
-	/^running [0-9]+ tests?$/ { planned = $2 }
-	/^test .* \.\.\. ignored/ { planned-- }
-	/^test .* \.\.\. ok$/ { print "ok " ++n " - " $2; next }
-	/^test .* \.\.\. FAILED$/ { print "not ok " ++n " - " $2; next }
-	/^error|panicked at/ { print "# " $0 }
-	END { if (planned > 0) print "1.." planned; print "exit status " (n == planned ? 0 : 9) }'
+		--skip guarded::entries::tests::marks_are_read_by_the_kernel 2>&1 | unit_tap
 }
 
 # run NAME: prints what is run under this name as TAP, with the name before that of each test.
 run() {
-	local line ran=0 planned='' status=''
-	while IFS= read -r line; do
-		case $line in
-		'ok '* | 'not ok '*)
-			ran=$((ran + 1))
-			echo "${line%% [0-9]*} $ran - aarch64/$1/${line#* - }"
-			;;
-		1..*) planned=${line#1..} ;;
-		'exit status '*) status=${line##* } ;;
-		*) echo "# ${line#\# }" ;;
-		esac
-	done < <(if [ "$1" = unit ]; then unit; else program "$1"; fi)
-	if [ "$ran" != "${planned:-none}" ] || [ "${status:-9}" -gt 1 ]; then
-		echo "# $ran of ${planned:-?} tests, exit status ${status:-none}"
-		echo "not ok $((++ran)) - aarch64/$1.runs_to_the_end"
-	fi
-	echo "1..$ran"
+	if [ "$1" = unit ]; then unit; else program "$1"; fi | complete aarch64 "$1"
 }
 
 # Emulation keeps a processor busy, so there is one run for each.

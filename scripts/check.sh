@@ -176,7 +176,7 @@ report() {
 		"$name" "$passed" "$failed" "$skipped" "$seconds" "$taken")$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 examples providers demo address secure packages'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 i686 examples providers demo address secure packages'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -189,9 +189,12 @@ if [ -n "${LONG-}" ]; then
 	dtest_devices= dapltest_devices=
 	vm_only='*'
 	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe behaviour:rxe)
+	i686_runs= i686_unit=all
 	export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
 else
 	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
+	i686_runs='dat:soft-tcp dat2:soft-shm'
+	i686_unit='guarded cancel:: trace:: system_call mem:: handle::'
 	valgrind_1=(t_cr t_disconnect t_rdma)
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
@@ -244,7 +247,7 @@ finish machine
 # Overflow and debug assertions are in dev builds only, of which this is one.
 suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest
-begin emulation aarch64 scripts/aarch64.sh
+begin emulation aarch64 scripts/aarch64.sh -- i686 env RUNS="$i686_runs" UNIT="$i686_unit" scripts/i686.sh
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite examples scripts/examples-test.sh

@@ -6,11 +6,11 @@
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
-# program may take, CONF another dat.conf, JOBS how many runs there are at a time. Exit status 0 if
-# nothing failed.
+# program may take, CONF another dat.conf, JOBS how many runs there are at a time, LIBRARIES where the
+# libraries of another processor are. Exit status 0 if nothing failed.
 set -u
 
-. "${0%/*}/need.sh" awk dirname head ldd ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}
+. "${0%/*}/need.sh" awk dirname head ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}
 . "${0%/*}/side-by-side.sh"
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
@@ -19,7 +19,7 @@ runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:sof
 dat2:soft:soft-tcp dat2:soft-tcp:soft dat2:soft-shm:soft dat2:soft-shared:soft-shm}
 logs=$out/log
 
-export LD_LIBRARY_PATH=$out/lib DAT_OVERRIDE=${CONF:-$root/tests-c/dat.conf}
+export LD_LIBRARY_PATH=$out/lib${LIBRARIES:+:$LIBRARIES} DAT_OVERRIDE=${CONF:-$root/tests-c/dat.conf}
 limit=${LIMIT:-300}
 tool=()
 how=
@@ -74,7 +74,7 @@ for run in $runs; do
 	fi
 
 	# The system may have the original under the same name.
-	used=$(ldd "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
+	used=$(LD_TRACE_LOADED_OBJECTS=1 "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
 	case $used in
 	"$out"/lib/*) verdict ok "$name" uses_our_library ;;
 	*)

@@ -2,23 +2,31 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # demo.sh OUT [--quick]: starts the demo's server and client as two processes on this host, on
-# the library in OUT/lib. No configuration is given: the built-in IA "soft" is used.
+# the library in OUT/lib. No configuration is given: the built-in IA "soft" is used. CLIENT is another OUT, from which
+# the client is; LIBRARIES says where the libraries of another processor are.
 set -u
-. "${0%/*}/need.sh" cat ldd mktemp realpath rm sed seq sleep timeout
+. "${0%/*}/need.sh" cat mktemp realpath rm sed seq sleep timeout
 
 out=$(realpath "${1:?usage: demo.sh OUT [--quick]}")
 shift
-export LD_LIBRARY_PATH=$out/lib
+client=$(realpath "${CLIENT:-$out}")
+
+# libraries OUT: where the program from there finds its libraries
+libraries() {
+	echo "LD_LIBRARY_PATH=$1/lib${LIBRARIES:+:$LIBRARIES}"
+}
 
 # The system may have another library of this name.
-used=$(ldd "$out/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
-case $used in
-*"libdat.so.1 => $out/lib/"*) ;;
-*) echo "demo: would run on: $used" >&2 && exit 1 ;;
-esac
+for end in "$out" "$client"; do
+	used=$(env LD_TRACE_LOADED_OBJECTS=1 "$(libraries "$end")" "$end/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
+	case $used in
+	*"libdat.so.1 => $end/lib/"*) ;;
+	*) echo "demo: would run on: $used" >&2 && exit 1 ;;
+	esac
+done
 
 log=$(mktemp) || exit 1
-timeout -k 5 120 "$out/dat_demo" server >"$log" 2>&1 &
+timeout -k 5 120 env "$(libraries "$out")" "$out/dat_demo" server >"$log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; rm -f "$log"' EXIT
 qualifier=
@@ -32,7 +40,7 @@ if [ -z "$qualifier" ]; then
 	cat "$log" >&2
 	exit 1
 fi
-timeout -k 5 120 "$out/dat_demo" client -q "$qualifier" "$@" 127.0.0.1
+timeout -k 5 120 env "$(libraries "$client")" "$client/dat_demo" client -q "$qualifier" "$@" 127.0.0.1
 client_status=$?
 wait $server
 server_status=$?

@@ -22,8 +22,10 @@ rpm="$build rpm debugedit elfutils"
 chroot='debootstrap wget'
 # A cross compiler, and what runs its programs (make aarch64).
 aarch64="$build gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+# A cross compiler and libraries, for 32-bit programs (make i686).
+i686="$build gcc-i686-linux-gnu libc6-dev-i386-cross"
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
-check="$programs $aarch64 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
+check="$programs $aarch64 $i686 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys="$build libclang-dev pkg-config libibverbs-dev librdmacm-dev"
@@ -39,7 +41,7 @@ fuzz="$build g++"
 lint="$build clang-format g++"
 fresh="$run $chroot git"
 
-groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
+groups='build|run|aarch64|i686|programs|check|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
 action=install
 case "${1-}" in
 --list | --check)
@@ -53,6 +55,7 @@ run) wanted=$run ;;
 deb) wanted=$deb ;;
 rpm) wanted=$rpm ;;
 aarch64) wanted=$aarch64 ;;
+i686) wanted=$i686 ;;
 programs) wanted=$programs ;;
 check) wanted=$check ;;
 check-rdma-sys) wanted=$check_rdma_sys ;;
@@ -134,6 +137,7 @@ else
 		binutils) tool=objcopy ;;
 		iproute2) tool=ip ;;
 		gcc-aarch64-linux-gnu) tool=aarch64-linux-gnu-gcc ;;
+		gcc-i686-linux-gnu) tool=i686-linux-gnu-gcc ;;
 		qemu-user) tool=qemu-aarch64 ;;
 		util-linux) tool=unshare ;;
 		coreutils) tool=stdbuf ;;

@@ -15,13 +15,14 @@
 //! * [`error`] has the errors, [`strerror`] their names;
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
-//! Every layer may import the leaves: `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
+//! Every layer may import the leaves: `any_stack`, `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
 //! `reserve`, `signals`, `sync`.
 
 // The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod abi;
+mod any_stack;
 mod cancel;
 mod dapl;
 mod delay;

@@ -23,6 +23,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use crate::any_stack::called_by_c;
 use crate::lock::{self, Mutex};
 
 /// How many forks there are between this process and the one that has loaded the library.
@@ -321,7 +322,7 @@ pub(crate) fn across(entry: &'static AcrossEntry) {
 #[cold]
 fn begin_across(entry: &'static AcrossEntry) {
     ACROSS.add(std::ptr::from_ref(entry).cast_mut());
-    // Either a fork finds the entry (`prepare`), or this finds the fork.
+    // Either a fork finds the entry (`before_fork`), or this finds the fork.
     fence(Ordering::SeqCst);
     let begun = Instant::now();
     while FORKS.load(Ordering::Acquire) > 0 && begun.elapsed() < STATE_WAITS {
@@ -350,7 +351,7 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-extern "C" fn prepare() {
+extern "C" fn before_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     for entry in all_across() {
@@ -366,22 +367,22 @@ extern "C" fn prepare() {
     }
 }
 
-extern "C" fn parent() {
+extern "C" fn in_parent() {
     for entry in all_across().rev() {
         if entry.locked_by.load(Ordering::Relaxed) == this_thread() {
             entry.locked_by.store(0, Ordering::Relaxed);
-            // SAFETY: `prepare` has locked it in this thread.
+            // SAFETY: `before_fork` has locked it in this thread.
             unsafe { entry.state.unlock() };
         }
     }
     FORKS.fetch_sub(1, Ordering::Release);
 }
 
-extern "C" fn child() {
+extern "C" fn begin_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     FORKS.store(0, Ordering::Relaxed);
     for entry in all_across().rev() {
-        // SAFETY: `prepare` has locked it in this thread, or there is no other thread.
+        // SAFETY: `before_fork` has locked it in this thread, or there is no other thread.
         unsafe {
             match entry.locked_by.swap(0, Ordering::Relaxed) == this_thread() {
                 true => entry.state.unlock_in_child(),
@@ -400,10 +401,17 @@ extern "C" fn install() {
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
+called_by_c! {
+    at_load => install;
+    prepare => before_fork;
+    parent => in_parent;
+    child => begin_child;
+}
+
 /// Called when the library is loaded.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
-static INSTALL: extern "C" fn() = install;
+static INSTALL: extern "C" fn() = at_load;
 
 #[cfg(test)]
 pub(crate) mod tests {

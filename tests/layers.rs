@@ -9,7 +9,7 @@ use std::path::Path;
 /// each other. A module belongs to the longest path that it begins with, and imports nothing of a
 /// line below its own.
 const ORDER: &[&[&str]] = &[
-    &["system_call", "test_pages"],
+    &["any_stack", "system_call", "test_pages"],
     &["marked_call"],
     &[
         "lock",

@@ -205,57 +205,6 @@ macro_rules! symbol_version {
     };
 }
 
-/// Exports a function of Rust for programs of any alignment of the stack, which is four bytes in the System V ABI for
-/// the Intel386, and what compilers other than gcc kept to. Rust, as gcc does by now, relies on 16 bytes. A call from an
-/// aligned stack goes on in the function; another one is made once more, on an aligned stack.
-#[cfg(target_arch = "x86")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! on_any_stack {
-    ($name:ident($($type:ty),*)) => {
-        ::core::arch::global_asm!(
-            ".text",
-            ".p2align 4",
-            ::core::concat!(".globl ", ::core::stringify!($name)),
-            ::core::concat!(".type ", ::core::stringify!($name), ",@function"),
-            ::core::concat!(::core::stringify!($name), ":"),
-            ".cfi_startproc",
-            "lea eax, [esp + 4]",
-            "test al, 15",
-            "je {function}",
-            "push ebp",
-            ".cfi_def_cfa_offset 8",
-            ".cfi_offset ebp, -8",
-            "mov ebp, esp",
-            ".cfi_def_cfa_register ebp",
-            "sub esp, 4 * {words}",
-            "and esp, -16",
-            ".set libdat_argument, 0",
-            ".rept {words}",
-            "mov eax, dword ptr [ebp + 8 + libdat_argument]",
-            "mov dword ptr [esp + libdat_argument], eax",
-            ".set libdat_argument, libdat_argument + 4",
-            ".endr",
-            "call {function}",
-            "leave",
-            ".cfi_def_cfa esp, 4",
-            "ret",
-            ".cfi_endproc",
-            ::core::concat!(".size ", ::core::stringify!($name), ", . - ", ::core::stringify!($name)),
-            function = sym $name,
-            words = const 0 $(+ ::core::mem::size_of::<$type>().div_ceil(4))*,
-        );
-    };
-}
-
-/// Exports a function of Rust for programs of any alignment of the stack: all have that of the ABI here.
-#[cfg(not(target_arch = "x86"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! on_any_stack {
-    ($($function:tt)*) => {};
-}
-
 /// Makes exported functions that the library implements itself.
 ///
 /// `entry! { V2, "DAT_2.0"; dat_name(arg: Type, ...) { body } ... }`: the body, which may use `?`,

@@ -59,7 +59,7 @@ macro_rules! code {
     };
 }
 // Arguments are on the stack, where there is no room for one more: so what the pieces go on with calls the functions,
-// with the arguments once more, on an aligned stack.
+// with the arguments once more. The program's own handler may call an entry, so the stack is aligned (any_stack.rs).
 #[cfg(target_arch = "x86")]
 macro_rules! code {
     () => {
@@ -80,29 +80,42 @@ macro_rules! calls {
         r#"
         libdat_call_fault:
         .cfi_startproc
-        sub esp, 12
-        .cfi_def_cfa_offset 16
-        push eax
-        push dword ptr [esp + 28]
-        push dword ptr [esp + 28]
-        push dword ptr [esp + 28]
-        .cfi_def_cfa_offset 32
+        push ebp
+        .cfi_def_cfa_offset 8
+        .cfi_offset ebp, -8
+        mov ebp, esp
+        .cfi_def_cfa_register ebp
+        sub esp, 16
+        and esp, -16
+        mov dword ptr [esp + 12], eax
+        mov eax, dword ptr [ebp + 16]
+        mov dword ptr [esp + 8], eax
+        mov eax, dword ptr [ebp + 12]
+        mov dword ptr [esp + 4], eax
+        mov eax, dword ptr [ebp + 8]
+        mov dword ptr [esp], eax
         call {fault}
-        add esp, 28
-        .cfi_def_cfa_offset 4
+        leave
+        .cfi_def_cfa esp, 4
         ret
         .cfi_endproc
         libdat_call_behind:
         .cfi_startproc
+        push ebp
+        .cfi_def_cfa_offset 8
+        .cfi_offset ebp, -8
+        mov ebp, esp
+        .cfi_def_cfa_register ebp
         sub esp, 16
-        .cfi_def_cfa_offset 20
-        push eax
-        push dword ptr [esp + 28]
-        push dword ptr [esp + 28]
-        .cfi_def_cfa_offset 32
+        and esp, -16
+        mov dword ptr [esp + 8], eax
+        mov eax, dword ptr [ebp + 12]
+        mov dword ptr [esp + 4], eax
+        mov eax, dword ptr [ebp + 8]
+        mov dword ptr [esp], eax
         call {behind}
-        add esp, 28
-        .cfi_def_cfa_offset 4
+        leave
+        .cfi_def_cfa esp, 4
         ret
         .cfi_endproc
         "#

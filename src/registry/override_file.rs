@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::config::OVERRIDE;
+use crate::any_stack::called_by_c;
 use crate::environment;
 
 /// A relative path that the variable had when the library was loaded, and the directory of then.
 static AT_LOAD: OnceLock<(OsString, PathBuf)> = OnceLock::new();
 
-extern "C" fn at_load() {
+extern "C" fn note() {
     let _ = catch_unwind(|| {
         if let Some(file) = environment::variable(OVERRIDE)
             && !file.is_empty()
@@ -26,6 +27,10 @@ extern "C" fn at_load() {
             let _ = AT_LOAD.set((file, directory));
         }
     });
+}
+
+called_by_c! {
+    at_load => note;
 }
 
 /// Called when the library is loaded.

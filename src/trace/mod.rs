@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
 use crate::abi::common::{DAT_RETURN, DAT_SUCCESS, DAT_TIMEOUT_INFINITE};
+use crate::any_stack::called_by_c;
 use crate::error::{TYPE_MASK, Version};
 use crate::{cancel, environment, handle, log_sink, process, reserve, strerror};
 use polls::Polls;
@@ -78,14 +79,19 @@ fn start() {
     }
 }
 
-extern "C" fn at_load() {
+extern "C" fn start_if_wanted() {
     let _ = catch_unwind(start);
 }
 
-extern "C" fn at_exit() {
+extern "C" fn write_summary() {
     if on() {
         let _ = catch_unwind(summary::write);
     }
+}
+
+called_by_c! {
+    at_load => start_if_wanted;
+    at_exit => write_summary;
 }
 
 /// Called when the library is loaded, before there are handles and other threads.

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# For scripts that source this file: what it takes to build and test for another processor.
+
+# need_target TARGET LOG: has rustup add the standard library of Rust for TARGET, if it is not there. Where that cannot
+# be done the script ends with a SKIP that has the reason.
+need_target() {
+	[ ! -d "$(rustc --print sysroot)/lib/rustlib/$1" ] || return 0
+	rustup target add "$1" >"$2" 2>&1 || skip_all "no standard library of Rust for $1: $(tail -1 "$2")"
+}
+
+# skip_all REASON: ends the script, which has run nothing.
+skip_all() {
+	echo 'TAP version 13'
+	echo "1..0 # SKIP $1"
+	exit
+}
+
+# unit_tap: the lines of `cargo test` as TAP, and a line with the exit status.
+unit_tap() {
+	awk '
+	/^running [0-9]+ tests?$/ { planned = $2 }
+	/^test .* \.\.\. ignored/ { planned-- }
+	/^test .* \.\.\. ok$/ { print "ok " ++n " - " $2; next }
+	/^test .* \.\.\. FAILED$/ { print "not ok " ++n " - " $2; next }
+	/^error|panicked at/ { print "# " $0 }
+	END { if (planned > 0) print "1.." planned; print "exit status " (n == planned ? 0 : 9) }'
+}
+
+# complete PREFIX NAME: prints the results that it reads, with PREFIX/NAME before the name of each test, and a failure
+# where there are fewer than planned, or no good exit status.
+complete() {
+	local line ran=0 planned='' status=''
+	while IFS= read -r line; do
+		case $line in
+		'ok '* | 'not ok '*)
+			ran=$((ran + 1))
+			echo "${line%% [0-9]*} $ran - $1/$2/${line#* - }"
+			;;
+		1..*) planned=${line#1..} ;;
+		'exit status '*) status=${line##* } ;;
+		*) echo "# ${line#\# }" ;;
+		esac
+	done
+	if [ "$ran" != "${planned:-none}" ] || [ "${status:-9}" -gt 1 ]; then
+		echo "# $ran of ${planned:-?} tests, exit status ${status:-none}"
+		echo "not ok $((++ran)) - $1/$2.runs_to_the_end"
+	fi
+	echo "1..$ran"
+}

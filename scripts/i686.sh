@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# i686.sh [PROGRAM]...: builds the libraries for 32-bit x86, optimized and with assertions, and runs there, on this
+# kernel, the unit tests of the core and the C suite (RUNS as for ctest.sh; UNIT has words in the names of the unit
+# tests that are run), and connects 32-bit programs with others of 64 bits. The programs align their stacks to four bytes, as the ABI
+# has it and as many old ones do. Prints TAP. Needs Debian's cross compiler (I686_CC) and libraries (I686_ROOT); rustup
+# adds the standard library of Rust. Where it cannot, or where the kernel runs no 32-bit programs, this is a SKIP with
+# the reason.
+set -u
+. "${0%/*}/need.sh" "${I686_CC:-i686-linux-gnu-gcc}" awk cargo dirname make nproc rustc tail timeout
+. "${0%/*}/side-by-side.sh"
+. "${0%/*}/cross.sh"
+
+cd "$(dirname "$0")/.." || exit 1
+target=i686-unknown-linux-gnu
+out=$PWD/build/i686
+root=${I686_ROOT:-/usr/i686-linux-gnu}
+cc=${I686_CC:-i686-linux-gnu-gcc}
+loader=-Wl,--dynamic-linker=$root/lib/ld-linux.so.2
+mkdir -p "$out/log"
+programs=("$@")
+
+"$root/lib/ld-linux.so.2" --version >"$out/loader.log" 2>&1 ||
+	skip_all "this kernel runs no 32-bit programs: $(tail -1 "$out/loader.log")"
+need_target $target "$out/rustup.log"
+
+# i686 COMMAND...: runs it with what it takes to build for 32 bits.
+i686() {
+	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
+	env CARGO_BUILD_TARGET=$target "CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=$cc" \
+		"CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_RUNNER=env LD_LIBRARY_PATH=$root/lib" \
+		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated -C link-arg=$loader" "$@"
+}
+unit_tests=(--locked --package dat-core --lib)
+{
+	i686 cargo test "${unit_tests[@]}" --no-run &&
+		i686 make --no-print-directory -j"$(nproc)" PROFILE=sim "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
+			"CFLAGS=-O2 -g -D_FILE_OFFSET_BITS=64 -mpreferred-stack-boundary=2 $loader" libs ctest-bin "$out/dat_demo" &&
+		make --no-print-directory PROFILE=release libs build/release/dat_demo
+} >&2 || {
+	echo 'Bail out! the build for 32 bits has failed'
+	exit 1
+}
+
+# unit: the unit tests
+unit() {
+	local words=()
+	[ "${UNIT:-all}" = all ] || read -ra words <<<"$UNIT"
+	i686 cargo test "${unit_tests[@]}" -- ${words[@]+"${words[@]}"} 2>&1 | unit_tap | complete i686 unit
+}
+
+# demo SERVER CLIENT: the demo between programs of these two builds
+demo() {
+	if CLIENT=build/$2 LIBRARIES=$root/lib scripts/demo.sh "build/$1" --quick >"$out/log/demo-$1-$2" 2>&1; then
+		echo "ok 1 - i686/demo/$1_and_$2"
+	else
+		sed 's/^/# /' "$out/log/demo-$1-$2"
+		echo "not ok 1 - i686/demo/$1_and_$2"
+	fi
+	echo 1..1
+}
+
+# suite: the C suite
+suite() {
+	LIBRARIES=$root/lib scripts/ctest.sh "$out" "${programs[@]}" | sed 's/^\(not \)\{0,1\}ok [0-9]* - /&i686\//'
+}
+
+# run NAME: prints what is run under this name as TAP.
+run() {
+	case $1 in
+	demo*) demo ${1#demo } ;;
+	*) "$1" ;;
+	esac
+}
+
+JOBS=1 side_by_side "$out/log" run unit suite 'demo i686 release' 'demo release i686' 'demo i686 i686' | one_stream
