@@ -2,7 +2,7 @@
 //! headers by a C compiler.
 //!
 //! Needs libibverbs-dev and librdmacm-dev. Without them the test is skipped, unless
-//! `DAT_CHECK_VERBS=1` asks for it.
+//! `DAT_CHECK_VERBS=1` asks for it. `CC` is the compiler of the target if that is not this machine's.
 
 #[path = "common/rdma_core.rs"]
 mod rdma_core;
@@ -168,8 +168,11 @@ fn rdma_cores_headers_agree() {
     );
     structures(&mut program);
     constants(&mut program);
-    let mut cc = Command::new("cc")
-        .args(["-std=c11", "-fsyntax-only", "-x", "c", "-"])
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let mut cc = Command::new(compiler)
+        // Compilers for other targets do not look where the headers of rdma-core, which are the same
+        // for all, are installed.
+        .args(["-std=c11", "-fsyntax-only", "-idirafter", "/usr/include", "-x", "c", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

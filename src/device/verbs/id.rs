@@ -104,7 +104,7 @@ impl CmId {
     /// The local address and that of the peer, where they are known.
     pub fn addrs(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         // SAFETY: the id is valid.
-        let (src, dst) = unsafe { (&(*self.raw).src_addr, &(*self.raw).dst_addr) };
+        let (src, dst) = unsafe { (&(*self.raw).route.src_addr, &(*self.raw).route.dst_addr) };
         (address::read(src), address::read(dst))
     }
 

@@ -10,18 +10,32 @@ pub struct EventChannel {
     pub fd: c_int,
 }
 
+/// `struct rdma_ib_addr`, whose size follows the alignment of `u64`, which is 4 on 32-bit x86.
+#[repr(C)]
+pub struct IbAddr {
+    /// The 16 bytes of each GID.
+    pub sgid: [u64; 2],
+    pub dgid: [u64; 2],
+    pub pkey: u16,
+}
+
+/// `struct rdma_route`.
+#[repr(C)]
+pub struct Route {
+    pub src_addr: libc::sockaddr_storage,
+    pub dst_addr: libc::sockaddr_storage,
+    pub ibaddr: IbAddr,
+    pub path_rec: *mut c_void,
+    pub num_paths: c_int,
+}
+
 #[repr(C)]
 pub struct CmId {
     pub verbs: *mut Context,
     pub channel: *mut EventChannel,
     pub context: *mut c_void,
     pub qp: *mut Qp,
-    pub src_addr: libc::sockaddr_storage,
-    pub dst_addr: libc::sockaddr_storage,
-    pub ibaddr: [u64; 5],
-    pub path_rec: *mut c_void,
-    pub num_paths: c_int,
-    pub _pad: c_int,
+    pub route: Route,
     pub ps: c_int,
     pub port_num: u8,
 }

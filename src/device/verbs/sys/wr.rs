@@ -53,7 +53,7 @@ pub struct SendWr {
     /// The immediate data, or the key to invalidate.
     pub imm_or_key: u32,
     pub wr: WrOperands,
-    pub _xrc: u64,
+    pub _xrc: u32,
     pub mw: *mut Mw,
     pub mw_rkey: u32,
     pub bind_info: MwBindInfo,
