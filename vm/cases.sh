@@ -4,7 +4,8 @@
 # cases.sh GROUP: the tests of one group, in the machine. The groups are the functions below
 # whose names begin with "group_", with a dash for the underscore; check.sh lists them.
 #
-# LIBDAT: where our libraries are; PROGS: the programs of vm/progs; CTEST: the C suite.
+# LIBDAT: where our libraries are; PROGS: the programs of vm/progs; CTEST: the C suite. OUT32: libraries
+# and C suite for 32-bit x86; I386: what i386.sh has made.
 set -u
 
 # shellcheck source=vm/lib.sh
@@ -210,9 +211,44 @@ count_packets() {
 
 group_suite() {
 	[ "$DEVICE" != rxe ] || tuned_case
-	c_suite "$DEVICE"
+	c_suite "suite:$DEVICE"
 }
 
-uses_our_library
+# 32-bit programs.
+group_suite32() {
+	c_suite "suite32:$DEVICE"
+}
+
+# 32-bit programs: both ends, and one, with ours and OpenFabrics' of either size at the other.
+group_mixed32() {
+	local ours=ours32:$DEVICE other ends
+	every_mode $ours $ours
+	dtestcm_case $ours $ours 10
+	dtestsrq_case $ours $ours
+	extension_cases $ours $ours
+	datagram_cases $ours $ours
+	dapltest_cases $ours $ours
+	for other in ours debian32 debian; do
+		for ends in "$ours $other:$DEVICE" "$other:$DEVICE $ours"; do
+			# shellcheck disable=SC2086 # two names
+			{
+				dtest_case $ends -b 4096 -B 10
+				dtest_case $ends -b 4096 -B 10 -D -a
+				dtest_case $ends -b 65536 -B 10 -W -S 1
+				extension_cases $ends
+				dapltest_cases $ends
+			}
+		done
+	done
+}
+
+case $1 in
+*32)
+	# Where 32-bit programs look for it.
+	ln -sfn $root32/lib/ld-linux.so.2 /lib/ld-linux.so.2
+	uses_our_library "ours32:$DEVICE" "$OUT32/lib"
+	;;
+*) uses_our_library "ours:$DEVICE" "$LIBDAT" ;;
+esac
 "group_$1"
 plan

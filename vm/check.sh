@@ -6,7 +6,9 @@
 # libraries and C suite, build/release by default. At the end stands a table of the cases by group
 # and device. ONLY='dtest*' chooses tests by their names,
 # ABIS=dat2 the version of the API that the C suite runs on. DAT_DELAY=verbs.flushed delays a point of
-# the libraries that scripts/order.sh has built, with OUT=build/order.
+# the libraries that scripts/order.sh has built, with OUT=build/order. The groups suite32 and mixed32
+# run 32-bit programs, with libraries and C suite for 32-bit x86 from OUT32, where scripts/i686.sh has
+# put them.
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,6 +20,7 @@ if [ $# -gt 0 ] && [ -d "$1/lib" ]; then
 	shift
 fi
 out=$(realpath "$out")
+out32=$(realpath -m "${OUT32:-$here/../build/i686}")
 groups=("$@")
 [ $# -gt 0 ] || groups=(iwarp:siw base:rxe base:siw loaded:rxe loaded:siw ours:rxe ours:siw
 	mixed:rxe mixed:siw provider:rxe provider:siw yama:siw suite:rxe suite:siw behaviour:rxe)
@@ -31,6 +34,8 @@ if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
 	exit 0
 fi
 make -s -C "$here/progs" OUT="$out/vm" LIB="$out/lib" >&2 || exit 1
+i386=
+case " ${groups[*]}" in *32:*) i386=$("$here/i386.sh") || exit 1 ;; esac
 
 number=0
 bad=0
@@ -85,7 +90,7 @@ for group in "${groups[@]}"; do
 		esac
 	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
 		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
-		--env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" \
+		--env "OUT32=$out32" --env "I386=$i386" --env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" \
 		--env "DAT_DELAY=${DAT_DELAY-}" "$here/cases.sh" "$name")
 	if [ -z "$finished" ]; then
 		number=$((number + 1))

@@ -31,12 +31,12 @@ others_did() {
 	# completion, and the thread waits for that for ever.
 	for end in server client; do
 		[ $end = server ] && whose=$1 || whose=$2
-		if [[ $whose =~ ^(debian|loaded): ]] && said $end 'swallowing Invalid_DAT_EVENT_NUMBER'; then
+		if [[ $whose =~ ^(debian|debian32|loaded): ]] && said $end 'swallowing Invalid_DAT_EVENT_NUMBER'; then
 			echo "OpenFabrics' library gave an event without a number"
 			return
 		fi
 		# Now and then on a machine with much to do; nothing of ours is in that process.
-		if [[ $whose == debian:* && $3 == *"$end: exit status 139"* ]]; then
+		if [[ $whose == debian*:* && $3 == *"$end: exit status 139"* ]]; then
 			echo "OpenFabrics' library has crashed"
 			return
 		fi

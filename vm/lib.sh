@@ -13,9 +13,13 @@
 #   soft     our library, our soft provider on the other end of siw's wire
 #   plain    the same, without checksums where the peer agrees, as siw does
 #   rdma     no DAT at all: the program on librdmacm
+# With "32" after it (ours32, suite32, debian32) these are the 32-bit libraries and programs.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${LIBDAT:=$here/../build/release/lib}"
+# What 32-bit programs need: their library and C suite, and what i386.sh has made.
+: "${OUT32:=$here/../build/i686}" "${I386:=}"
+root32=/usr/i686-linux-gnu
 logs=/vm/log
 # Our provider without our libdat2.
 alone=$logs/provider
@@ -89,11 +93,16 @@ address_of() {
 
 # run_end END COMMAND...: becomes the command.
 run_end() {
-	local whose=${1%%:*} prefix=()
+	local whose=${1%%:*} prefix=() theirs=$I386/lib:$root32/lib
 	shift
 	case $whose in
 	ours | suite | loaded | soft | plain) export LD_LIBRARY_PATH=$LIBDAT ;;
 	provider) export LD_LIBRARY_PATH=$alone ;;
+	ours32 | suite32) export LD_LIBRARY_PATH=$OUT32/lib:$theirs ;;
+	debian32) export LD_LIBRARY_PATH=$theirs ;;
+	esac
+	case $whose in
+	*32) PATH=$I386/bin:$PATH whose=${whose%32} ;;
 	esac
 	case $whose in
 	# What our library has to say is shown if the case fails.
@@ -251,15 +260,16 @@ loads_our_provider() {
 	fi
 }
 
-# The system may have the original under the same names.
+# uses_our_library END DIRECTORY: that of the directory. The system may have the original under the
+# same names.
 uses_our_library() {
 	local used
-	used=$(LD_LIBRARY_PATH=$LIBDAT ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+	used=$(run_end "$1" env LD_TRACE_LOADED_OBJECTS=1 dtest | awk '/libdat2/ { print $3 }')
 	: >$logs/client
 	: >$logs/server
-	if [ -e "$used" ] && [ "$(readlink -f "$used")" = "$(readlink -f "$LIBDAT/libdat2.so.2")" ]; then
-		verdict 'our library is used'
+	if [ -e "$used" ] && [ "$(readlink -f "$used")" = "$(readlink -f "$2/libdat2.so.2")" ]; then
+		verdict "our library is used/$1"
 	else
-		verdict 'our library is used' "it is $used"
+		verdict "our library is used/$1" "it is $used"
 	fi
 }

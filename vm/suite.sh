@@ -5,18 +5,20 @@
 
 : "${CTEST:=$LIBDAT/..}"
 
-# c_suite DEVICE: every program, on either version of the API; ABIS names another choice.
+# c_suite END: every program, on either version of the API; ABIS names another choice.
 c_suite() {
+	local end=$1 device=${1#*:} suite=$CTEST
+	case $end in *32:*) suite=$OUT32 ;; esac
 	local abi program name log=$logs/client status planned ran line verdict why
 	: >$logs/server
 	# Emulation is slow, and so is a host with other things to do.
 	export TAP_TIMEOUT=${TAP_TIMEOUT:-60}
 	for abi in ${ABIS:-dat dat2}; do
-		for program in "$CTEST/$abi"/t_*; do
+		for program in "$suite/$abi"/t_*; do
 			[ -x "$program" ] || continue
-			name=$abi/$1/$(basename "$program")
+			name=$abi/$device/$(basename "$program")
 			[[ $name/ == ${ONLY:-*} ]] || continue
-			(run_end "suite:$1" timeout -k 5 600 "$program" "$1") >$log 2>&1 </dev/null
+			(run_end "$end" timeout -k 5 600 "$program" "$device") >$log 2>&1 </dev/null
 			status=$?
 			planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' $log | head -1)
 			ran=0
@@ -27,7 +29,7 @@ c_suite() {
 				1..*) continue ;;
 				*) why+="${line#\# }"$'\n' && continue ;;
 				esac
-				c_verdict "$abi/$1/" "$line" "$why"
+				c_verdict "$abi/$device/" "$line" "$why"
 				why=
 			done <$log
 			if [ "$ran" != "${planned:-none}" ] || [ $status -gt 1 ]; then
