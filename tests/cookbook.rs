@@ -9,10 +9,12 @@ use dat_core::registry::parse;
 /// Commands of the system that the text uses.
 const SYSTEM: &[&str] = &[
     "docker",
+    "echo",
     "ip",
     "ldd",
     "mpirun",
     "rdma",
+    "rustup",
     "ulimit",
     "./your-program",
 ];
@@ -163,7 +165,9 @@ fn commands_exist() {
     let mut count = 0;
     for line in lines.chain(inline).map(str::trim) {
         let words = line.split_whitespace();
-        let mut words = words.skip_while(|word| word.contains('=') && !word.starts_with('-'));
+        let mut words = words.skip_while(|word| {
+            word.contains('=') && !word.starts_with('-') || ["sudo", "-E"].contains(word)
+        });
         let Some(command) = words.next().filter(|command| *command != "export") else {
             continue;
         };

@@ -172,7 +172,15 @@ fn rdma_cores_headers_agree() {
     let mut cc = Command::new(compiler)
         // Compilers for other targets do not look where the headers of rdma-core, which are the same
         // for all, are installed.
-        .args(["-std=c11", "-fsyntax-only", "-idirafter", "/usr/include", "-x", "c", "-"])
+        .args([
+            "-std=c11",
+            "-fsyntax-only",
+            "-idirafter",
+            "/usr/include",
+            "-x",
+            "c",
+            "-",
+        ])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
