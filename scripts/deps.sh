@@ -23,7 +23,7 @@ chroot='debootstrap wget'
 # A cross compiler, and what runs its programs (make aarch64).
 aarch64="$build gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 # A cross compiler and libraries, for 32-bit programs (make i686).
-i686="$build gcc-i686-linux-gnu libc6-dev-i386-cross"
+i686="$build gcc-i686-linux-gnu libc6-dev-i386-cross libibverbs-dev librdmacm-dev"
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
 check="$programs $aarch64 $i686 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"

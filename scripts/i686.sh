@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# i686.sh [PROGRAM]...: builds the libraries for 32-bit x86, optimized and with assertions, and runs there, on this
-# kernel, the unit tests of the core and the C suite (RUNS as for ctest.sh; UNIT has words in the names of the unit
-# tests that are run), and connects 32-bit programs with others of 64 bits. The programs align their stacks to four bytes, as the ABI
-# has it and as many old ones do. Prints TAP. Needs Debian's cross compiler (I686_CC) and libraries (I686_ROOT); rustup
-# adds the standard library of Rust. Where it cannot, or where the kernel runs no 32-bit programs, this is a SKIP with
-# the reason.
+# i686.sh [PROGRAM]...: builds the libraries for 32-bit x86, optimized and with assertions, and runs on this kernel:
+# the unit tests of the core (UNIT has words in the names of some), the test of the layouts of rdma-core's structures,
+# the C suite (RUNS as for ctest.sh), and the demo between programs of 32 and 64 bits. The programs align their stacks
+# to four bytes, as the ABI has it and as many old ones do. Prints TAP. Needs Debian's cross compiler (I686_CC) and
+# libraries (I686_ROOT); rustup adds the standard library of Rust. Where it cannot, or where the kernel runs no 32-bit
+# programs, this is a SKIP with the reason.
 set -u
 . "${0%/*}/need.sh" "${I686_CC:-i686-linux-gnu-gcc}" awk cargo dirname make nproc rustc tail timeout
 . "${0%/*}/side-by-side.sh"
@@ -50,6 +50,11 @@ unit() {
 	i686 cargo test "${unit_tests[@]}" -- ${words[@]+"${words[@]}"} 2>&1 | unit_tap | complete i686 unit
 }
 
+# layout: that the structures of rdma-core are laid out as its headers have them
+layout() {
+	i686 env "CC=$cc" DAT_CHECK_VERBS=1 cargo test --locked --test verbs_layout 2>&1 | unit_tap | complete i686 layout
+}
+
 # demo SERVER CLIENT: the demo between programs of these two builds
 demo() {
 	if CLIENT=build/$2 LIBRARIES=$root/lib scripts/demo.sh "build/$1" --quick >"$out/log/demo-$1-$2" 2>&1; then
@@ -74,4 +79,4 @@ run() {
 	esac
 }
 
-JOBS=1 side_by_side "$out/log" run unit suite 'demo i686 release' 'demo release i686' 'demo i686 i686' | one_stream
+JOBS=1 side_by_side "$out/log" run unit layout suite 'demo i686 release' 'demo release i686' 'demo i686 i686' | one_stream

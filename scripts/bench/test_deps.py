@@ -70,7 +70,7 @@ class Packages(unittest.TestCase):
         asked = re.findall(r"scripts/deps\.sh (\S+)", read("Makefile"))
         asked.remove("--check")
         lists = ["aarch64", "bench", "bench-profile", "bench-verbs", "build", "check", "check-rdma-sys",
-                 "deb", "fresh", "fuzz", "lint", "programs", "rpm", "run"]
+                 "deb", "fresh", "fuzz", "i686", "lint", "programs", "rpm", "run"]
         self.assertEqual(sorted(set(asked)), lists)
         for name in asked:
             self.assertIn("gcc", packages(name), name)
