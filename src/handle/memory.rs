@@ -14,8 +14,9 @@ pub const CHUNK: usize = 1 << 20;
 /// strict overcommit grant less than the first. 64 GiB hold 4 thousand million handles.
 #[cfg(target_pointer_width = "64")]
 const SIZES: [usize; 4] = [1 << 36, 1 << 32, 1 << 28, 1 << 24];
+/// The same where addresses have 32 bits, most of which are the program's: 64 MiB hold 4 million handles.
 #[cfg(target_pointer_width = "32")]
-const SIZES: [usize; 4] = [1 << 28, 1 << 26, 1 << 24, 1 << 22];
+const SIZES: [usize; 4] = [1 << 26, 1 << 25, 1 << 24, 1 << 22];
 
 /// Reserves address space: where it begins and how many bytes it has.
 pub fn reserve() -> Option<(usize, usize)> {
