@@ -15,7 +15,10 @@ const COUNT_MIN: u64 = 4;
 /// The most operations that are measured at once.
 const COUNT_MAX: u64 = 50_000_000;
 /// The most memory of an end, in bytes.
-const MEMORY_MAX: usize = 4 << 30;
+const MEMORY_MAX: usize = match size_of::<usize>() {
+    4 => 1 << 30,
+    _ => (4u64 << 30) as usize,
+};
 
 /// A measurement of the plan, without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
