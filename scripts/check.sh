@@ -244,10 +244,11 @@ suite model env MODEL_STEPS="$([ -n "${LONG-}" ] && echo 1000000 || echo 600000)
 suite install scripts/install-test.sh
 suite ctest-valgrind valgrind_part
 finish machine
+# The suites beside these mostly wait.
+begin emulation aarch64 scripts/aarch64.sh -- i686 env RUNS="$i686_runs" UNIT="$i686_unit" scripts/i686.sh
 # Overflow and debug assertions are in dev builds only, of which this is one.
 suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest
-begin emulation aarch64 scripts/aarch64.sh -- i686 env RUNS="$i686_runs" UNIT="$i686_unit" scripts/i686.sh
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite examples scripts/examples-test.sh
