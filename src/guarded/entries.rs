@@ -78,46 +78,33 @@ macro_rules! code {
 macro_rules! calls {
     () => {
         r#"
+        .macro libdat_call function, words
+        .cfi_startproc
+        push ebp
+        .cfi_def_cfa_offset 8
+        .cfi_offset ebp, -8
+        mov ebp, esp
+        .cfi_def_cfa_register ebp
+        sub esp, 16
+        and esp, -16
+        mov dword ptr [esp + 4 * \words], eax
+        .set libdat_argument, 0
+        .rept \words
+        mov eax, dword ptr [ebp + 8 + libdat_argument]
+        mov dword ptr [esp + libdat_argument], eax
+        .set libdat_argument, libdat_argument + 4
+        .endr
+        call \function
+        leave
+        .cfi_def_cfa esp, 4
+        ret
+        .cfi_endproc
+        .endm
         libdat_call_fault:
-        .cfi_startproc
-        push ebp
-        .cfi_def_cfa_offset 8
-        .cfi_offset ebp, -8
-        mov ebp, esp
-        .cfi_def_cfa_register ebp
-        sub esp, 16
-        and esp, -16
-        mov dword ptr [esp + 12], eax
-        mov eax, dword ptr [ebp + 16]
-        mov dword ptr [esp + 8], eax
-        mov eax, dword ptr [ebp + 12]
-        mov dword ptr [esp + 4], eax
-        mov eax, dword ptr [ebp + 8]
-        mov dword ptr [esp], eax
-        call {fault}
-        leave
-        .cfi_def_cfa esp, 4
-        ret
-        .cfi_endproc
+        libdat_call {fault}, 3
         libdat_call_behind:
-        .cfi_startproc
-        push ebp
-        .cfi_def_cfa_offset 8
-        .cfi_offset ebp, -8
-        mov ebp, esp
-        .cfi_def_cfa_register ebp
-        sub esp, 16
-        and esp, -16
-        mov dword ptr [esp + 8], eax
-        mov eax, dword ptr [ebp + 12]
-        mov dword ptr [esp + 4], eax
-        mov eax, dword ptr [ebp + 8]
-        mov dword ptr [esp], eax
-        call {behind}
-        leave
-        .cfi_def_cfa esp, 4
-        ret
-        .cfi_endproc
+        libdat_call {behind}, 2
+        .purgem libdat_call
         "#
     };
 }

@@ -139,14 +139,22 @@ pub(crate) unsafe fn copy_for_peer(
     to: *mut u8,
     len: usize,
 ) -> Result<(), CopyFault> {
+    #[cfg(target_arch = "x86_64")]
+    let copy = arch::copy_for_peer;
+    #[cfg(not(target_arch = "x86_64"))]
+    let copy = arch::copy;
     // SAFETY: the caller's promise.
-    result(unsafe { arch::copy_for_peer(to, from, len) }, from, to, len)
+    result(unsafe { copy(to, from, len) }, from, to, len)
 }
 
 /// Whether [`copy_for_peer`] of so many bytes fetches no cache lines of its target.
 #[inline(always)]
 pub(crate) fn fetches_nothing(len: usize) -> bool {
-    arch::fetches_nothing(len)
+    let _ = len;
+    #[cfg(target_arch = "x86_64")]
+    return arch::fetches_nothing(len);
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Copies a word to an aligned address in one piece, after all earlier stores.

@@ -124,20 +124,6 @@ store!(store_4, u32);
 store!(store_2, u16);
 store!(store_1, u8);
 
-/// See [`super::copy_for_peer`].
-///
-/// # Safety
-/// As [`super::copy`].
-pub unsafe fn copy_for_peer(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { copy(to, from, len) }
-}
-
-/// See [`super::fetches_nothing`].
-pub fn fetches_nothing(_len: usize) -> bool {
-    false
-}
-
 /// See [`super::is_readable`].
 ///
 /// # Safety

@@ -287,20 +287,6 @@ pub unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize
     )
 }
 
-/// See [`super::copy_for_peer`].
-///
-/// # Safety
-/// As [`super::copy`].
-pub unsafe fn copy_for_peer(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { copy(to, from, len) }
-}
-
-/// See [`super::fetches_nothing`].
-pub fn fetches_nothing(_len: usize) -> bool {
-    false
-}
-
 /// Reads a byte of each page of a range of at least one byte.
 ///
 /// # Safety
