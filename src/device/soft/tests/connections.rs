@@ -288,6 +288,20 @@ fn destroying_one_end_disconnects_the_other() {
     });
 }
 
+/// A server may begin to listen a quarter of a second after its client has begun to connect.
+#[test]
+fn who_listens_is_awaited() {
+    over_all_paths(|net| {
+        let (server, qual) = Server::any(&net.passive);
+        drop(server);
+        let a = End::new(&net.active, attr());
+        let begun = Instant::now();
+        a.connect(qual, b"").unwrap();
+        assert_eq!(a.event(), CmEvent::NonPeerRejected);
+        assert!(begun.elapsed() >= Duration::from_millis(250));
+    });
+}
+
 #[test]
 fn a_qualifier_belongs_to_one_listener() {
     over_all_paths(|net| {

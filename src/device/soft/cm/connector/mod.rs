@@ -31,8 +31,8 @@ use crate::device::soft::transport::shm::{Purpose, SharedSegment};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
 
-/// How long ports without a listener are tried again before the attempt counts as refused. On the
-/// adapters that programs were written for, resolving the route takes milliseconds before the peer
+/// How long ports without a listener are tried again before the attempt counts as refused; they are
+/// tried for the last time when this has passed. On the adapters that programs were written for, resolving the route takes milliseconds before the peer
 /// gets the request: there are clients that learn where to connect a moment before their server
 /// begins to listen.
 const LISTENER_GRACE: Duration = Duration::from_millis(250);
@@ -341,7 +341,8 @@ impl Connector {
             state.stage = Stage::NextCandidate;
             return Progress::Continue;
         }
-        if state.answered || Instant::now() + state.retry_pause > self.retry_until {
+        let left = self.retry_until.saturating_duration_since(Instant::now());
+        if state.answered || left.is_zero() {
             if let Some(otherwise) = state.otherwise.take() {
                 state.candidates = all_candidates(otherwise, self.transports);
                 state.stage = Stage::NextCandidate;
@@ -362,7 +363,7 @@ impl Connector {
             return Progress::Failed(event, failure);
         }
         state.candidates = all_candidates(self.qual, self.transports);
-        let pause = state.retry_pause;
+        let pause = state.retry_pause.min(left);
         state.retry_pause *= 2;
         self.try_after(pause, state)
     }
