@@ -71,6 +71,7 @@ const ORDER: &[&[&str]] = &[
     &["figures"],
     &[
         "dapl::address",
+        "dapl::function_table",
         "dapl::outstanding",
         "dapl::rules",
         "dapl::types",

@@ -16,6 +16,7 @@ use crate::dapl::counters::{Counters, EP_FAILED, EP_FLUSHED};
 use crate::dapl::ep::{self, Ep};
 use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::evd::{self, Evd};
+use crate::dapl::function_table::function_table;
 use crate::dapl::types::{Event, Extension, IaAttr, LmrParam, LmrRange, RmrParam};
 use crate::dapl::{extension, rmr};
 use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp, WcStatus};
@@ -24,31 +25,29 @@ use crate::handle::{self, ANY, pin};
 
 /// Replaces the functions of the data path in a function table of DAT 1.2 by those that count.
 pub fn count_v1<D: Device>(table: v1::DAT_PROVIDER) -> v1::DAT_PROVIDER {
-    v1::DAT_PROVIDER {
-        evd_wait_func: Some(evd_wait::<V1, D>),
-        evd_dequeue_func: Some(evd_dequeue::<V1, D>),
-        ep_post_send_func: Some(ep_post_send::<V1, D>),
-        ep_post_recv_func: Some(ep_post_recv::<V1, D>),
-        ep_post_rdma_read_func: Some(ep_post_rdma_read::<V1, D>),
-        ep_post_rdma_write_func: Some(ep_post_rdma_write::<V1, D>),
-        ..table
-    }
+    function_table! { ANY, v1::DAT_PROVIDER {} {
+        evd_wait_func: evd_wait::<V1, D>,
+        evd_dequeue_func: evd_dequeue::<V1, D>,
+        ep_post_send_func: ep_post_send::<V1, D>,
+        ep_post_recv_func: ep_post_recv::<V1, D>,
+        ep_post_rdma_read_func: ep_post_rdma_read::<V1, D>,
+        ep_post_rdma_write_func: ep_post_rdma_write::<V1, D>,
+    } ..table }
 }
 
 /// The same for DAT 2.0.
 pub fn count_v2<D: Device>(table: DAT_PROVIDER) -> DAT_PROVIDER {
-    DAT_PROVIDER {
-        evd_wait_func: Some(evd_wait::<V2, D>),
-        evd_dequeue_func: Some(evd_dequeue::<V2, D>),
-        ep_post_send_func: Some(ep_post_send::<V2, D>),
-        ep_post_send_with_invalidate_func: Some(ep_post_send_with_invalidate::<D>),
-        ep_post_recv_func: Some(ep_post_recv::<V2, D>),
-        ep_post_rdma_read_func: Some(ep_post_rdma_read::<V2, D>),
-        ep_post_rdma_read_to_rmr_func: Some(ep_post_rdma_read_to_rmr::<D>),
-        ep_post_rdma_write_func: Some(ep_post_rdma_write::<V2, D>),
-        handle_extendedop_func: Some(handle_extendedop::<D>),
-        ..table
-    }
+    function_table! { ANY, DAT_PROVIDER {} {
+        evd_wait_func: evd_wait::<V2, D>,
+        evd_dequeue_func: evd_dequeue::<V2, D>,
+        ep_post_send_func: ep_post_send::<V2, D>,
+        ep_post_send_with_invalidate_func: ep_post_send_with_invalidate::<D>,
+        ep_post_recv_func: ep_post_recv::<V2, D>,
+        ep_post_rdma_read_func: ep_post_rdma_read::<V2, D>,
+        ep_post_rdma_read_to_rmr_func: ep_post_rdma_read_to_rmr::<D>,
+        ep_post_rdma_write_func: ep_post_rdma_write::<V2, D>,
+        handle_extendedop_func: handle_extendedop::<D>,
+    } ..table }
 }
 
 /// Counts for an endpoint, unless it is freed.

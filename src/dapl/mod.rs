@@ -13,10 +13,11 @@
 //! # Layers
 //!
 //! The imports of these modules have no circle. From the bottom up: [`types`], [`ep_attr`] and
-//! [`address`] (values in no ABI's layout), [`counters`], [`abi`] (conversions), [`boundary`] (to C), [`async_events`], [`ia`],
-//! [`object`] (what the other objects share); the objects, each above those that it uses; and
-//! [`table`] with the function tables, above all. Where an object has to reach one above it, as an
-//! IA its objects, it does so through a trait object or a function that it was handed.
+//! [`address`] (values in no ABI's layout), `function_table` (how one is filled), [`counters`], [`abi`]
+//! (conversions), [`boundary`] (to C), [`async_events`], [`ia`], [`object`] (what the other objects share);
+//! the objects, each above those that it uses; and [`table`] with the function tables, above all. Where an
+//! object has to reach one above it, as an IA its objects, it does so through a trait object or a function
+//! that it was handed.
 //!
 //! # Locks
 //!
@@ -40,6 +41,7 @@ pub mod ep_attr;
 pub mod evd;
 pub mod extension;
 mod figures;
+mod function_table;
 pub mod generic;
 pub mod ia;
 pub mod ia_open;

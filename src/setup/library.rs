@@ -110,50 +110,46 @@ macro_rules! provider_library {
     (V2, $device:ident) => {
         $crate::provider_library! { @entry_points V2, $device }
 
-        /// `dapl_extensions`: extended operations on the name of an IA.
-        ///
-        /// # Safety
-        /// As [`extensions`]($crate::dapl::extension::extensions).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn dapl_extensions(
-            name: $crate::abi::v2::DAT_NAME_PTR,
-            extended_op: $crate::abi::v2::DAT_EXTENDED_OP,
-            argument_list: *mut ::std::ffi::c_void,
-        ) -> $crate::abi::v2::DAT_RETURN {
-            type Device = $crate::setup::library::$device;
-            type Abi = $crate::setup::library::V2;
-            // SAFETY: the caller's promise.
-            unsafe {
-                $crate::setup::library::extensions::<Abi, Device>(name, extended_op, argument_list)
+        $crate::exported_plainly! {
+            /// `dapl_extensions`: extended operations on the name of an IA.
+            ///
+            /// # Safety
+            /// As [`extensions`]($crate::dapl::extension::extensions).
+            fn dapl_extensions(
+                name: $crate::abi::v2::DAT_NAME_PTR,
+                extended_op: $crate::abi::v2::DAT_EXTENDED_OP,
+                argument_list: *mut ::std::ffi::c_void,
+            ) -> $crate::abi::v2::DAT_RETURN {
+                use $crate::setup::library::{V2, $device, extensions};
+                // SAFETY: the caller's promise.
+                unsafe { extensions::<V2, $device>(name, extended_op, argument_list) }
             }
         }
     };
     (@entry_points $abi:ident, $device:ident) => {
-        /// Registers the provider under the name of an entry.
-        ///
-        /// # Safety
-        /// As [`init`]($crate::setup::library::init).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn dat_provider_init(
-            info: *const $crate::abi::common::DAT_PROVIDER_INFO,
-            params: *const ::std::ffi::c_char,
-        ) {
-            use $crate::setup::library::{init, $abi, $device};
-            // SAFETY: the caller's promise.
-            unsafe { init::<$abi, $device>(info, params) }
-        }
+        $crate::exported_plainly! {
+            /// Registers the provider under the name of an entry.
+            ///
+            /// # Safety
+            /// As [`init`]($crate::setup::library::init).
+            fn dat_provider_init(
+                info: *const $crate::abi::common::DAT_PROVIDER_INFO,
+                params: *const ::std::ffi::c_char,
+            ) {
+                use $crate::setup::library::{init, $abi, $device};
+                // SAFETY: the caller's promise.
+                unsafe { init::<$abi, $device>(info, params) }
+            }
 
-        /// Removes that registration.
-        ///
-        /// # Safety
-        /// As [`fini`]($crate::setup::library::fini).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn dat_provider_fini(
-            info: *const $crate::abi::common::DAT_PROVIDER_INFO,
-        ) {
-            use $crate::setup::library::{fini, $abi, $device};
-            // SAFETY: the caller's promise.
-            unsafe { fini::<$abi, $device>(info) }
+            /// Removes that registration.
+            ///
+            /// # Safety
+            /// As [`fini`]($crate::setup::library::fini).
+            fn dat_provider_fini(info: *const $crate::abi::common::DAT_PROVIDER_INFO) {
+                use $crate::setup::library::{fini, $abi, $device};
+                // SAFETY: the caller's promise.
+                unsafe { fini::<$abi, $device>(info) }
+            }
         }
     };
 }

@@ -247,6 +247,7 @@ macro_rules! common_conversions {
         }
 
         fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr {
+            const MAX_ADDRESS: u64 = usize::MAX as u64;
             let device = attr.device;
             let count = |n: u32| DAT_COUNT::try_from(n).unwrap_or(DAT_COUNT::MAX);
             // SAFETY: a C structure of integers and pointers: zero is valid.
@@ -263,12 +264,12 @@ macro_rules! common_conversions {
             out.max_iov_segments_per_dto = count(device.max_sge);
             out.max_lmrs = count(device.max_mr);
             out.max_lmr_block_size = device.max_mr_size.try_into().unwrap_or(u32::MAX.into());
-            out.max_lmr_virtual_address = u64::MAX;
+            out.max_lmr_virtual_address = MAX_ADDRESS;
             out.max_pzs = count(device.max_pd);
             out.max_message_size = device.max_message_size.into();
             out.max_rdma_size = device.max_rdma_size.into();
             out.max_rmrs = count(device.max_mw);
-            out.max_rmr_target_address = if device.max_mw > 0 { u64::MAX } else { 0 };
+            out.max_rmr_target_address = if device.max_mw > 0 { MAX_ADDRESS } else { 0 };
             out.max_srqs = count(device.max_srq);
             out.max_ep_per_srq = if device.max_srq > 0 {
                 count(device.max_qp)
