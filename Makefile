@@ -96,7 +96,7 @@ help:
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
 	@echo 'make uninstall  remove what make install has put there (same PREFIX)'
-	@echo 'make deb        packages for Debian 12 and 13 in build/deb'
+	@echo 'make deb        packages for Debian 12 and 13 in build/deb (DEB_ARCH=i386: 32-bit, in build/deb-i386)'
 	@echo 'make rpm        RPM packages in build/rpm'
 	@echo 'make dist       a tarball of this commit with all crates, which builds without a network, in build/dist'
 	@echo 'make reproducible  that the same commit gives the same tarball, libraries and programs'
@@ -431,9 +431,12 @@ uninstall:
 # --- packages -------------------------------------------------------------------------------
 
 deb rpm: export PROFILE := release
+# DEB_ARCH=i386: the packages of that architecture, which their rules build.
+deb: export DEB_ARCH := $(DEB_ARCH)
 deb:
 	scripts/deps.sh deb
-	@$(MAKE) --no-print-directory libs
+	$(if $(filter i386,$(DEB_ARCH)),scripts/deps.sh i686)
+	@[ -n '$(DEB_ARCH)' ] || $(MAKE) --no-print-directory libs
 	scripts/deb.sh
 
 rpm:

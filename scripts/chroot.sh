@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# chroot.sh 12|13 [--originals] : prints the path of a tarball of a bare Debian 12 or 13, below build/chroots.
+# chroot.sh 12|13 [--originals|--i386] : prints the path of a tarball of a bare Debian 12 or 13, below build/chroots.
 # Makes it first, from the mirror that apt uses on this machine, unless it is there. With --originals it also
 # has a C compiler and pkg-config, and what apt needs to install OpenFabrics' libdapl2, libdapl-dev and
 # dapl2-utils without a network. Debian 13 has those no more, but a machine that comes from Debian 12 does.
+# With --i386 it is a machine for 32-bit programs, too, and what apt can install is dapl2-utils:i386.
 #
 # Ends with status 77, and a reason on stderr, where that is not possible.
 set -eu -o pipefail
@@ -21,7 +22,11 @@ case ${1-} in
 13) suite=trixie ;;
 *) echo "usage: $0 12|13 [--originals]" >&2 && exit 2 ;;
 esac
-kind=${2:+-originals}
+case ${2-} in
+'') kind= ;;
+--originals | --i386) kind=${2#-} ;;
+*) echo "chroot.sh: unknown option $2" >&2 && exit 2 ;;
+esac
 # Another version of this script makes others.
 made_by=$(cksum <scripts/chroot.sh | cut -d ' ' -f 1)
 tarball=$PWD/build/chroots/$suite$kind-$made_by.tar
@@ -61,12 +66,17 @@ if [ -n "$kind" ]; then
 	mkdir "$root"
 	tar -C "$root" -xf "$bare"
 	[ $suite = bookworm ] || echo "deb $mirror bookworm main" >>"$root/etc/apt/sources.list"
+	[ "$kind" != -i386 ] || inside dpkg --add-architecture i386
 	inside apt-get -q update
-	inside apt-get -q -y install --no-install-recommends gcc libc6-dev pkg-config
+	[ "$kind" = -i386 ] || inside apt-get -q -y install --no-install-recommends gcc libc6-dev pkg-config
 	# The packages stay in the cache, from which apt installs them.
 	rm -f "$root/etc/apt/apt.conf.d/docker-clean"
 	inside apt-get -q clean
-	inside apt-get -q -y install --no-install-recommends --download-only libdapl2 libdapl-dev dapl2-utils
+	case $kind in
+	-i386) later=(libdapl2:i386 dapl2-utils:i386) ;;
+	*) later=(libdapl2 libdapl-dev dapl2-utils) ;;
+	esac
+	inside apt-get -q -y install --no-install-recommends --download-only "${later[@]}"
 else
 	quiet debootstrap --variant=minbase $suite "$root" "$mirror"
 	inside apt-get -q clean

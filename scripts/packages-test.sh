@@ -4,7 +4,8 @@
 # packages-test.sh: packs what the checkout has built (make libs), installs the packages in chroots of Debian 12
 # and 13 as users would, over and beside OpenFabrics' libdapl2, runs programs on them, removes them, and looks
 # at what is left; and the RPM packages in a scratch tree (packages-test-rpm.sh). Prints TAP.
-# ONLY="12 13 rpm" names some of these; JOBS says how much is done at a time.
+# ONLY="12 13 rpm" names some of these; JOBS says how much is done at a time. ONLY=i386 is not among what is done
+# otherwise, as the optimized build for 32 bits takes minutes: Debian 12 with the packages of both architectures.
 #
 # Everything is mounted in namespaces of this script and ends with them. There is no network in them but the
 # loopback interface; a network is needed once, when scripts/chroot.sh makes the chroots.
@@ -47,8 +48,9 @@ fresh() {
 	mountpoint -q $root && umount -R $root
 	mount -t tmpfs -o size=3g,mode=755 packages $root && tar -C $root -xf "$1" &&
 		mount -t proc proc $root/proc && mount -t tmpfs shm $root/dev/shm &&
-		mkdir $root/packages $root/checkout &&
-		mount --bind build/deb $root/packages && mount --bind . $root/checkout &&
+		mkdir $root/packages $root/packages-i386 $root/checkout &&
+		mount --bind build/deb $root/packages &&
+		{ [ ! -d build/deb-i386 ] || mount --bind build/deb-i386 $root/packages-i386; } && mount --bind . $root/checkout &&
 		mount -o remount,bind,ro $root/checkout
 }
 
@@ -64,6 +66,7 @@ install() {
 	for what; do
 		case $what in
 		libdapl* | dapl*) files+=" $what" ;;
+		*:i386) files+=" /packages-i386/${what%:i386}_*.deb" ;;
 		*) files+=" /packages/${what}_*.deb" ;;
 		esac
 	done
@@ -79,7 +82,7 @@ remove() {
 state() {
 	(
 		cd $root || exit
-		find . \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./packages -o -path ./checkout \
+		find . \( -path ./proc -o -path ./dev -o -path ./tmp -o -path './packages*' -o -path ./checkout \
 			-o -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/log -o -path ./var/cache \
 			-o -path ./etc/ld.so.cache -o -path ./run \
 			-o -path "./etc/g*" \) -prune -o ! -type d -printf '%p %y %m %s %l\n' \
@@ -113,10 +116,10 @@ gone() {
 	inside "for package in $*; do [ \"\$(dpkg-query -W -f '\${db:Status-Status}' \$package 2>/dev/null)\" != installed ] || { echo \$package; exit 1; }; done"
 }
 
-# dtest CONF DEVICE: in a network namespace of its own, where nobody waits for the port of the last one.
+# dtest CONF DEVICE [LIBRARIES]: in a network namespace of its own, where nobody waits for the port of the last one.
 dtest() {
 	scripts/alone.sh chroot $root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
-		CONF="/checkout/tests-c/$1" /checkout/scripts/dtest.sh --lib "/usr/lib/$(uname -m)-linux-gnu" --one "$2" ''
+		CONF="/checkout/tests-c/$1" /checkout/scripts/dtest.sh --lib "/usr/lib/${3:-$(uname -m)-linux-gnu}" --one "$2" ''
 }
 
 # dtest_of_a_card: with OpenFabrics' dat.conf, which names cards that this machine has not.
@@ -237,6 +240,34 @@ beside() {
 	check leaves_the_original leaves "$scratch/original"
 }
 
+# 32-bit programs on a 64-bit system, which has our packages of both architectures.
+both_sizes() {
+	fresh "$1" || return
+	check adduser inside 'apt-get -q -y install --no-install-recommends adduser'
+	check original install libdapl2:i386 dapl2-utils:i386
+	state >"$scratch/original"
+	check original_is_used dtest_uses "$original"
+	check over_it install libdat1:i386 libdat2-2:i386 libdat-providers:i386
+	check takes_its_place gone libdapl2:i386
+	check leaves_its_programs installed dapl2-utils:i386
+	check loader_finds_ours dtest_uses '*/i386-linux-gnu/libdat2.so.2.libdat-*'
+	check dtest dtest programs.conf soft i386-linux-gnu
+	check dtest_over_tcp dtest programs.conf soft-tcp i386-linux-gnu
+	check beside_it install libdat1 libdat2-2 libdat-providers libdat-tools libdat-doc
+	check both installed libdat1:i386 libdat1:amd64 libdat2-2:i386 libdat2-2:amd64 libdat-providers:i386
+	check dtest_with_both dtest programs.conf soft i386-linux-gnu
+	check dat_info inside 'DAT_FALLBACK=soft dat-info'
+	check tools_of_32_bits install libdat-tools:i386
+	check dat_info_of_32_bits inside 'DAT_FALLBACK=soft dat-info && od -An -tx1 -j4 -N1 /usr/bin/dat-info | grep -q 01'
+	check dat_perf_of_32_bits inside 'DAT_FALLBACK=soft dat-perf --loopback --time 0.01 -s 8,4K --verify'
+	check headers_of_both install libdat-dev libdat-dev:i386
+	check files_are_whole inside 'dpkg --verify libdat1:i386 libdat2-2:i386 libdat1:amd64 libdat2-2:amd64'
+	check debug_symbols install libdat1-dbgsym:i386 libdat2-2-dbgsym:i386 libdat1-dbgsym libdat2-2-dbgsym
+	check original_again install libdapl2:i386
+	check purge remove "'libdat[1-]*' 'libdat2-2*'"
+	check leaves_nothing leaves "$scratch/original"
+}
+
 # --------------------------------------------------------------------------------------------
 
 # inside_group: what a group does in the namespaces that it has
@@ -248,6 +279,11 @@ inside_group() {
 		return
 	fi
 	local tarball=$work/$group.tar
+	if [ "$group" = i386 ]; then
+		both_sizes "$tarball"
+		umount -R "$root"
+		return
+	fi
 	over "$tarball"
 	first "$tarball"
 	beside "$tarball"
@@ -264,9 +300,10 @@ recipe() {
 
 # chroot_of GROUP
 chroot_of() {
-	local tarball
+	local tarball what=("${1#debian}" --originals)
 	group=$1
-	if tarball=$(scripts/chroot.sh "${group#debian}" --originals 2>"$scratch/log"); then
+	[ "$group" != i386 ] || what=(12 --i386)
+	if tarball=$(scripts/chroot.sh "${what[@]}" 2>"$scratch/log"); then
 		ln -s "$tarball" "$work/$group.tar"
 	elif [ $? = 77 ]; then
 		skip "$(cat "$scratch/log")"
@@ -289,6 +326,7 @@ run() {
 		;;
 	# With lintian: its warnings are failures.
 	deb) group=build && check deb scripts/deb.sh ;;
+	deb-i386) group=build && check deb_i386 env DEB_ARCH=i386 scripts/deb.sh ;;
 	chroot-*) chroot_of "${1#chroot-}" ;;
 	*) exec unshare --mount --net --pid --fork --kill-child --mount-proc "$0" --inside "$1" ;;
 	esac
@@ -315,12 +353,13 @@ all() {
 	for release in 12 13; do
 		[[ $wanted != *" $release "* ]] || before+=("chroot-debian$release")
 	done
+	[[ $wanted != *' i386 '* ]] || before+=(deb-i386 chroot-i386)
 	[ ${#before[@]} = 0 ] || before=(deb "${before[@]}")
 	[[ $wanted != *' rpm '* ]] || before+=(rpm)
 	side_by_side "$work" run build
 	side_by_side "$work" run "${before[@]}"
-	for release in 12 13; do
-		[ ! -e "$work/debian$release.tar" ] || after+=("debian$release")
+	for release in debian12 debian13 i386; do
+		[ ! -e "$work/$release.tar" ] || after+=("$release")
 	done
 	side_by_side "$work" run "${after[@]}"
 }
