@@ -260,6 +260,8 @@ static void of_data(void)
 	OK(DAT_EP_FREE(p.ep_b));
 	OK(DAT_SRQ_FREE(srq));
 	OK(DAT_LMR_FREE(lmr));
+	free_mem(&ma);
+	free_mem(&mb);
 	down();
 }
 
@@ -290,6 +292,8 @@ static void of_windows(void)
 				  DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(p.a.request_evd, 5, DAT_DTO_SUCCESS);
 	OK(DAT_RMR_FREE(rmr));
+	free_mem(&ma);
+	free_mem(&mb);
 	down();
 }
 
