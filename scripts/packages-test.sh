@@ -264,7 +264,7 @@ both_sizes() {
 	check files_are_whole inside 'dpkg --verify libdat1:i386 libdat2-2:i386 libdat1:amd64 libdat2-2:amd64'
 	check debug_symbols install libdat1-dbgsym:i386 libdat2-2-dbgsym:i386 libdat1-dbgsym libdat2-2-dbgsym
 	check original_again install libdapl2:i386
-	check purge remove "'libdat[1-]*' 'libdat2-2*'"
+	check purge remove "'libdat[1-]*' 'libdat[1-]*:i386'"
 	check leaves_nothing leaves "$scratch/original"
 }
 
