@@ -127,5 +127,7 @@ static const struct tap_test tests[] = {
 
 int main(int argc, char **argv)
 {
+	/* With it the lines have a time in front. */
+	unsetenv("DAT_DBG_TYPE");
 	return tap_main(argc, argv, tests);
 }

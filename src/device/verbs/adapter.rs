@@ -17,6 +17,7 @@ use super::address;
 use super::blocking_calls::BlockingCalls;
 use super::cq::Cq;
 use super::device_event::{self, DeviceEvent};
+use super::driver::Ops;
 use super::hw::Hw;
 use super::library::{Library, library};
 use super::library_use::LibraryUse;
@@ -100,28 +101,6 @@ pub(super) struct Adapter {
     /// The descriptors of the context and the channels, which a forked child closes: the kernel ends connections and
     /// gives ports back when the last copy is closed.
     descriptors: Vec<Foreign>,
-}
-
-/// The functions of the device's driver on the fast path.
-#[derive(Clone, Copy)]
-pub(super) struct Ops {
-    pub poll_cq: unsafe extern "C" fn(*mut sys::Cq, c_int, *mut sys::Wc) -> c_int,
-    pub req_notify_cq: unsafe extern "C" fn(*mut sys::Cq, c_int) -> c_int,
-    pub post_send:
-        unsafe extern "C" fn(*mut sys::Qp, *mut sys::SendWr, *mut *mut sys::SendWr) -> c_int,
-    pub post_recv:
-        unsafe extern "C" fn(*mut sys::Qp, *mut sys::RecvWr, *mut *mut sys::RecvWr) -> c_int,
-}
-
-impl Ops {
-    fn of(ops: &sys::ContextOps) -> Option<Ops> {
-        Some(Ops {
-            poll_cq: ops.poll_cq?,
-            req_notify_cq: ops.req_notify_cq?,
-            post_send: ops.post_send?,
-            post_recv: ops.post_recv?,
-        })
-    }
 }
 
 // SAFETY: the libraries are thread-safe, and the pointers stay valid until the drop.

@@ -12,10 +12,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::lock::Mutex;
 
-use super::adapter::{Ops, Target};
+use super::adapter::Target;
 use super::completion_order::CompletionOrder;
 use super::cq::Cq;
 use super::datagram::{self, SentTo};
+use super::driver::Ops;
 use super::id::CmId;
 use super::library_use::LibraryUse;
 use super::mw::{Bind, BoundWindows};

@@ -29,6 +29,7 @@ mod datagram;
 mod deadlines;
 mod device_event;
 mod discard;
+mod driver;
 mod handshake;
 mod hw;
 mod id;

@@ -131,6 +131,9 @@ const COMPLETIONS: u32 = 2;
 const DEVICE: u32 = 4;
 const CONNECTIONS: u32 = 8;
 
+/// How often the thread looks for its work when the program has closed the descriptor that wakes the thread.
+const UNWOKEN_CHECKS: Duration = Duration::from_millis(100);
+
 /// What the log has of a device that has failed by itself, and of one that was removed.
 const HAS_FAILED: &str = "has failed";
 const WAS_REMOVED: &str = "was removed";
@@ -165,8 +168,8 @@ impl Service {
             if ready & CONNECTIONS != 0 {
                 self.connection_events();
             }
-            if ended != 0 {
-                self.silent |= ended;
+            self.silent |= ended;
+            if ended & !WAKE != 0 {
                 self.device_is_gone(WAS_REMOVED, &"the device was removed");
             }
             self.jobs();
@@ -182,11 +185,12 @@ impl Service {
     }
 
     /// Waits for events. Gives the sources that have some, and those that have no more: when a device is
-    /// removed, the kernel closes what reports its events.
+    /// removed, the kernel closes what reports its events, and a program may close all descriptors.
     fn sleep(&self) -> (u32, u32) {
         let deadline = self.deadlines.first();
         let deadline = deadline.map(|when| when.saturating_duration_since(Instant::now()));
-        let checks = self.closing.iter().map(Closing::interval);
+        let unwoken = (self.silent & WAKE != 0).then_some(UNWOKEN_CHECKS);
+        let checks = self.closing.iter().map(Closing::interval).chain(unwoken);
         let timeout = checks.chain(deadline).min().map(|t| Timespec {
             tv_sec: t.as_secs().min(3600) as i64,
             tv_nsec: t.subsec_nanos().into(),
@@ -204,23 +208,30 @@ impl Service {
         // SAFETY: as above.
         let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         let wake = adapter.jobs.wake.as_fd();
-        let all = [wake, fds[0], fds[1], fds[2]];
-        // A closed source would be ready all the time; that which wakes the thread stands in its place.
-        let is_silent = |i: usize| self.silent & 1 << i != 0;
-        let polled = std::array::from_fn(|i| if is_silent(i) { wake } else { all[i] });
-        let mut polled: [_; 4] = polled.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
+        // A closed source would be ready all the time.
+        let mut polled = [wake; 4].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut sources = [0; 4];
+        let mut count = 0;
+        for (i, fd) in [wake, fds[0], fds[1], fds[2]].into_iter().enumerate() {
+            if self.silent & 1 << i == 0 {
+                polled[count] = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+                sources[count] = 1 << i;
+                count += 1;
+            }
+        }
+        let polled = &mut polled[..count];
+        if rustix::event::poll(polled, timeout.as_ref()).is_err() {
             return (0, 0);
         }
         let sources_with = |flags: PollFlags| {
-            let bit =
-                |(i, fd): (usize, &PollFd<'_>)| u32::from(fd.revents().intersects(flags)) << i;
-            polled.iter().enumerate().map(bit).sum::<u32>() & !self.silent
+            let with = polled.iter().zip(sources);
+            let with = with.filter(|(fd, _)| fd.revents().intersects(flags));
+            with.fold(0, |bits, (_, source)| bits | source)
         };
         let ready = sources_with(PollFlags::IN);
         // What has events is read first.
         let ended = sources_with(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        (ready, ended & !ready & !WAKE)
+        (ready, ended & !ready)
     }
 
     fn completion_events(&self) {

@@ -20,8 +20,9 @@ use crate::lock::Mutex;
 
 use self::hold::Queue;
 pub(super) use self::hold::{Hold, Withheld};
-use super::adapter::{Ops, Target};
+use super::adapter::Target;
 use super::arming::Arming;
+use super::driver::Ops;
 use super::hw::Hw;
 use super::library_use::LibraryUse;
 use super::wc::{completion, plain_receive, plain_request};
