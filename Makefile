@@ -435,7 +435,7 @@ deb rpm: export PROFILE := release
 deb: export DEB_ARCH := $(DEB_ARCH)
 deb:
 	scripts/deps.sh deb
-	$(if $(filter i386,$(DEB_ARCH)),scripts/deps.sh i686)
+	@[ '$(DEB_ARCH)' != i386 ] || scripts/deps.sh i686
 	@[ -n '$(DEB_ARCH)' ] || $(MAKE) --no-print-directory libs
 	scripts/deb.sh
 

@@ -117,7 +117,7 @@ debug_files() {
 			echo "$library has debug information inside" && return 1
 		fi
 		address=$(nm -D "$file" | awk '/ T (dat_evd_create|dat_provider_init)/ { print $1; exit }')
-		addr2line -e "$file" "$address" | grep '/[a-z]*\.rs:[0-9]' || return
+		addr2line -e "$file" "$address" | grep '/[a-z_]*\.rs:[0-9]' || return
 		file=$(realpath "$file")
 		[ "$(build_id "$file")" = "$(build_id "${file%/*}/.debug/${file##*/}.debug")" ] || return
 	done

@@ -33,7 +33,7 @@ use crate::any_stack::called_by_c;
 /// How many forks there are between this process and the one that has loaded the library.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The most functions of [`in_child`], and the most states of [`across`].
+/// The most functions of [`in_child`], and the most states of [`across()`].
 const MOST: usize = 16;
 
 /// A list that only grows, and whose entries are there once.
