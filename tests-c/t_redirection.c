@@ -114,7 +114,7 @@ static void reject(DAT_CR_HANDLE cr)
 static void of_service_points(void)
 {
 	DAT_CONN_QUAL first, second;
-	DAT_PSP_HANDLE psp = DAT_HANDLE_NULL;
+	DAT_PSP_HANDLE psp = DAT_HANDLE_NULL, next = DAT_HANDLE_NULL;
 	DAT_RSP_HANDLE rsp = DAT_HANDLE_NULL;
 	DAT_PSP_PARAM psp_param;
 	DAT_RSP_PARAM rsp_param;
@@ -152,7 +152,7 @@ static void of_service_points(void)
 	/* From one service point to the next. */
 	OK(DAT_PSP_FREE(psp));
 	OK(DAT_PSP_CREATE_ANY(b.ia, &first, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
-	OK(DAT_PSP_CREATE(b.ia, second, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &rsp));
+	OK(DAT_PSP_CREATE(b.ia, second, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &next));
 	OK(DAT_EP_CONNECT(ep_a, b.attr.ia_address_ptr, first, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
 			  DAT_CONNECT_DEFAULT_FLAG));
 	cr = await_request(&b);

@@ -15,6 +15,9 @@ const KERNEL_CALLERS: [&[u8]; 4] = [b"librxe-", b"libsiw-", b"libhfi1verbs-", b"
 type Post<Queue, Request> =
     unsafe extern "C" fn(*mut Queue, *mut Request, *mut *mut Request) -> c_int;
 
+/// A bind of a window of type 1.
+type Bind = unsafe extern "C" fn(*mut sys::Qp, *mut sys::Mw, *mut sys::MwBind) -> c_int;
+
 /// The functions.
 #[derive(Clone, Copy)]
 pub(super) struct Ops {
@@ -22,6 +25,8 @@ pub(super) struct Ops {
     pub req_notify_cq: unsafe extern "C" fn(*mut sys::Cq, c_int) -> c_int,
     pub post_send: Post<sys::Qp, sys::SendWr>,
     pub post_recv: Post<sys::Qp, sys::RecvWr>,
+    /// `None` for a driver without windows of type 1.
+    pub bind_mw: Option<Bind>,
 }
 
 impl Ops {
@@ -32,6 +37,7 @@ impl Ops {
             req_notify_cq: ops.req_notify_cq?,
             post_send: ops.post_send?,
             post_recv: ops.post_recv?,
+            bind_mw: ops.bind_mw,
         };
         let file = file_of(of_driver.post_send as *const c_void);
         Some(match file.is_some_and(calls_the_kernel) {
@@ -41,6 +47,7 @@ impl Ops {
                 req_notify_cq,
                 post_send,
                 post_recv,
+                bind_mw: of_driver.bind_mw.and(Some(bind_mw)),
             },
         })
     }
@@ -91,6 +98,7 @@ undisturbed! {
     req_notify_cq(cq: *mut sys::Cq, solicited: c_int);
     post_send(qp: *mut sys::Qp, wr: *mut sys::SendWr, bad: *mut *mut sys::SendWr);
     post_recv(qp: *mut sys::Qp, wr: *mut sys::RecvWr, bad: *mut *mut sys::RecvWr);
+    bind_mw(qp: *mut sys::Qp, mw: *mut sys::Mw, bind: *mut sys::MwBind);
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::cancel::Disabled;
 use crate::lock::Mutex;
 
 use super::mr::Pd;
@@ -382,11 +381,9 @@ fn post_type1(
                 send_flags,
                 info,
             };
-            // Some drivers go into the kernel for that (`driver`).
-            let _disabled = Disabled::begin();
             // SAFETY: the queue pair is open, and window and region are valid.
             let error = unsafe {
-                match (*(*current.mw).context).ops.bind_mw {
+                match hw.ops.bind_mw {
                     Some(post) => post(hw.raw(), current.mw, &mut request),
                     None => libc::EOPNOTSUPP,
                 }
