@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::Ep;
+use super::config::Config;
 use super::connect::state_error;
 use super::parts::{self, Uses};
-use super::{Config, Ep, Watermarks, apply_watermarks};
+use super::watermarks::Watermarks;
 use crate::abi::{common::*, v2};
 use crate::dapl::boundary::device_error;
 use crate::dapl::ep_attr::{EpAttr, EpChange};
@@ -200,13 +202,13 @@ impl<D: Device> Ep<D> {
         };
         let change = marks.change && config.has_srq;
         if change {
-            apply_watermarks::<D>(qp, marks.after)?;
+            marks.after.apply::<D>(qp)?;
         }
         let device = &self.base.ia.device;
         if let Err(error) = device.modify_qp(qp, &parts, &self.qp_attr(attr)) {
             if change {
                 // The device had these before.
-                let _ = apply_watermarks::<D>(qp, marks.before);
+                let _ = marks.before.apply::<D>(qp);
             }
             return Err(device_error(error, Subtype::ResourceTep));
         }

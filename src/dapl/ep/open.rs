@@ -6,7 +6,8 @@ use std::ptr::{from_ref, null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{Config, Ep, Inner};
+use super::config::Config;
+use super::{Ep, Inner};
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::handle::Guard;

@@ -7,9 +7,10 @@ use std::mem::MaybeUninit;
 use std::slice::from_ref;
 use std::sync::Arc;
 
+use super::Ep;
+use super::config::Config;
 use super::connect::state_error;
 use super::plain_post::{self, PlainCall};
-use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{non_null, section};

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! Verbs ── adapter          the open device, its channels, and the targets of its events
+//!    │     attributes       its limits
 //!    │     service          the thread that handles events
 //!    │     blocking_calls   threads for calls of the kernel that block
 //!    │     unanswered       requests whose objects the kernel still uses
@@ -20,6 +21,7 @@ mod active;
 mod adapter;
 mod address;
 pub mod arming;
+mod attributes;
 mod blocking_calls;
 mod cm_event;
 mod completion_order;
@@ -69,26 +71,19 @@ pub use mw::Mw;
 pub use qp::Qp;
 pub use srq::Srq;
 
-use self::adapter::{Adapter, DevicePort};
+use self::adapter::Adapter;
+use self::attributes::{PRIVATE_IB, PRIVATE_IWARP, attributes};
 use self::mr::Regions;
 use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
-    DeviceHandler, DeviceIdentity, HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr,
-    QpHandler, QpParts, RecvWr, SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
+    DeviceHandler, HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler,
+    QpParts, RecvWr, SendOp, Sge, Sought, SrqHandler, Wake, WindowScope, WrFlags,
 };
 use crate::handle::Guard;
 
-/// Bytes that an InfiniBand connection request has for the consumer (InfiniBand architecture,
-/// 12.6.5 and annex A11).
-const PRIVATE_IB: usize = 56;
-/// Bytes that every iWARP driver of Linux passes on: their lengths are bytes, and four go to the
-/// read depths (RFC 6581).
-const PRIVATE_IWARP: usize = 251;
-/// Bytes of the longest message (InfiniBand architecture, 9.7.7).
-const MAX_MESSAGE: u32 = 1 << 31;
 /// How long a waiting consumer polls before it blocks: about the cost of a sleep and the wake-up from
 /// it.
 const SPIN: Duration = Duration::from_micros(30);
@@ -187,11 +182,6 @@ impl Verbs {
     }
 }
 
-/// Whether a device has atomic operations. Devices for iWARP have none of RFC 7306.
-fn has_atomics(atomic_cap: c_int, iwarp: bool) -> bool {
-    atomic_cap != sys::ATOMIC_NONE && !iwarp
-}
-
 /// The name of a state of a port (InfiniBand architecture, 14.2.5.6).
 fn port_state_name(state: c_int) -> &'static CStr {
     match state {
@@ -202,83 +192,6 @@ fn port_state_name(state: c_int) -> &'static CStr {
         sys::PORT_ACTIVE => c"ACTIVE",
         sys::PORT_ACTIVE_DEFER => c"DEFER",
         _ => c"UNKNOWN",
-    }
-}
-
-fn attributes(
-    (device_port, gid): (&DevicePort, [u8; 16]),
-    device: &sys::DeviceAttr,
-    port: &sys::PortAttr,
-    address: SocketAddr,
-    windows: Windows,
-) -> DeviceAttr {
-    let count = |n: i32| u32::try_from(n).unwrap_or(0);
-    // A read depth is a byte in rdma_cm, and its highest value has another meaning.
-    let depth = |n: i32| count(n).min(254);
-    let iwarp = device_port.transport == sys::TRANSPORT_IWARP;
-    let named = |name: &str, value: String| (name.to_owned(), value);
-    let max_sge = count(device.max_sge).min(post::MAX_SEGMENTS as u32);
-    let message = match port.max_msg_sz {
-        0 => MAX_MESSAGE,
-        n => n.min(MAX_MESSAGE),
-    };
-    // 1 is 256 bytes, and each step doubles that.
-    let mtu = 128 << port.active_mtu.clamp(1, 5);
-    DeviceAttr {
-        vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
-        identity: DeviceIdentity {
-            connection_manager: "CMA",
-            device: device_port.device.clone(),
-            node_guid: u64::from_be(device.node_guid),
-            gid,
-            port: device_port.port,
-        },
-        max_qp: count(device.max_qp),
-        max_qp_wr: count(device.max_qp_wr).min(wr_table::MAX_SLOTS / 2),
-        max_rd_in: depth(device.max_qp_rd_atom),
-        max_rd_out: depth(device.max_qp_init_rd_atom),
-        max_cq: count(device.max_cq),
-        max_cqe: count(device.max_cqe),
-        max_sge,
-        max_read_sge: if iwarp {
-            count(device.max_sge_rd).clamp(1, max_sge.max(1))
-        } else {
-            max_sge
-        },
-        max_mr: count(device.max_mr),
-        max_mr_size: device.max_mr_size,
-        max_pd: count(device.max_pd),
-        max_message_size: message,
-        max_rdma_size: message,
-        atomics: has_atomics(device.atomic_cap, iwarp),
-        immediate: !iwarp,
-        // Those for iWARP cannot be told apart: siw takes the address of a registration and uses that
-        // of the memory all the same.
-        zero_based: !iwarp,
-        max_datagram: if iwarp { 0 } else { mtu },
-        max_datagram_private_data: if iwarp { 0 } else { PRIVATE_IB as u32 },
-        max_mw: match windows {
-            Windows::None => 0,
-            _ => count(device.max_mw).max(1),
-        },
-        max_srq: count(device.max_srq),
-        max_srq_wr: count(device.max_srq_wr).min(wr_table::MAX_SLOTS / 2),
-        max_private_data: if iwarp {
-            // A qualifier that is no port has a header.
-            (PRIVATE_IWARP - crate::device::qualifier::HEADER_LEN) as u32
-        } else {
-            PRIVATE_IB as u32
-        },
-        mtu,
-        transport_attr: vec![
-            named(
-                "transport",
-                if iwarp { "iwarp" } else { "infiniband" }.into(),
-            ),
-            named("address", address.ip().to_string()),
-            named("device", device_port.device.clone()),
-            named("port", device_port.port.to_string()),
-        ],
     }
 }
 
@@ -513,18 +426,5 @@ impl Device for Verbs {
 
     fn reject(self: &Arc<Self>, request: ConnRequest, private_data: &[u8]) {
         listen::reject(self, request, private_data);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn which_devices_have_atomic_operations() {
-        let within_the_device = 1;
-        assert!(has_atomics(within_the_device, false));
-        assert!(!has_atomics(within_the_device, true));
-        assert!(!has_atomics(sys::ATOMIC_NONE, false));
     }
 }
