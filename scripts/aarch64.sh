@@ -51,7 +51,6 @@ program() {
 # unit: the unit tests
 unit() {
 	cargo test "${unit_tests[@]}" -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
-		--skip guarded::tests::copies_by_the_kernel \
 		--skip guarded::entries::tests::marks_are_read_by_the_kernel 2>&1 | unit_tap
 }
 

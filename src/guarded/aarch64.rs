@@ -77,9 +77,6 @@ pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
     }
 }
 
-/// See [`super::ATOMICS`].
-pub const ATOMICS: bool = true;
-
 /// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
 ///
 /// # Safety

@@ -7,23 +7,15 @@
 //! `SIGBUS` ([`handler`]) finds the interrupted instruction there. A fault at any other instruction
 //! is the program's, and goes to the handler that the program has.
 //!
-//! * `x86_64`, `x86`, `aarch64`: the instructions, in assembly. A function returns 0, or the address of
-//!   the fault.
-//! * `portable`: for other architectures, by system calls, which need no handler.
+//! Each processor has a file with its instructions, in assembly. A function there returns 0, or the address of the
+//! fault.
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
 #[cfg_attr(target_arch = "x86", path = "x86.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")),
-    path = "portable.rs"
-)]
 mod arch;
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod entries;
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod handler;
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
 mod table;
 #[cfg(test)]
 mod tests;
@@ -46,7 +38,6 @@ pub(crate) enum CopyFault {
 /// To be called before the first copy, and from time to time: the program may have installed other
 /// handlers of the two signals since the last call, which are called by ours from now on.
 pub(crate) fn install_handlers() {
-    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
     handler::install();
 }
 
@@ -56,11 +47,7 @@ pub(crate) fn action_of_program(
     signal: libc::c_int,
     action: &libc::sigaction,
 ) -> (usize, libc::c_int) {
-    let action = (action.sa_sigaction, action.sa_flags);
-    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))]
-    let action = handler::of_program(signal, action);
-    let _ = signal;
-    action
+    handler::of_program(signal, (action.sa_sigaction, action.sa_flags))
 }
 
 /// The result of a function of `arch`.
@@ -200,16 +187,13 @@ pub(crate) unsafe fn store(to: *mut u8, bytes: &[u8]) -> Result<(), CopyFault> {
     }
 }
 
-/// Whether there are [`fetch_add`] and [`compare_swap`] on this architecture.
-pub(crate) const ATOMICS: bool = arch::ATOMICS;
-
 /// Adds to the word at an address in one piece. Returns what it was before.
 ///
 /// # Errors
 /// The memory cannot be read or written.
 ///
 /// # Safety
-/// The word at `at` may be changed; `at` is aligned to 8. Only where there are [`ATOMICS`].
+/// The word at `at` may be changed; `at` is aligned to 8.
 pub(crate) unsafe fn fetch_add(at: *mut u8, add: u64) -> Result<u64, CopyFault> {
     debug_assert!(at.addr().is_multiple_of(8));
     // SAFETY: the caller's promise.

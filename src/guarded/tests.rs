@@ -184,9 +184,6 @@ fn pieces_are_stored_or_fail() {
 
 #[test]
 fn words_change_in_one_piece_or_not_at_all() {
-    if !ATOMICS {
-        return;
-    }
     let pages = Pages::new(1);
     let word = pages.start(8);
     let read = || u64::from_ne_bytes(bytes(word, 8).try_into().unwrap());
@@ -262,47 +259,6 @@ fn every_way_of_a_long_copy() {
                 }
             }
         }
-    }
-}
-
-/// What other architectures use, which runs on all.
-#[path = "portable.rs"]
-#[allow(dead_code)]
-mod portable;
-
-#[test]
-fn copies_by_the_kernel() {
-    let (from, to) = (Pages::new(4), Pages::new(4));
-    for len in [1, 8, 100, 4096, 5000, 12_288] {
-        // SAFETY: both ranges are inside the pages, or fail.
-        unsafe {
-            assert_eq!(portable::copy(to.start(3), from.start(1), len), 0);
-            assert_eq!(bytes(to.start(3), len), bytes(from.start(1), len));
-            let fault = portable::copy(to.start(3), from.end(len - 1), len);
-            assert_eq!(fault, from.end(0).addr());
-            let fault = portable::copy(to.end(len - 1), from.start(3), len);
-            assert_eq!(fault, to.end(0).addr());
-            for (a, b) in [(5, 6), (6, 5), (5, 5)] {
-                let expected = bytes(to.start(a), len);
-                assert_eq!(portable::copy(to.start(b), to.start(a), len), 0);
-                assert_eq!(bytes(to.start(b), len), expected);
-            }
-            let fault = portable::copy(to.end(len - 1), to.end(len), len);
-            assert_eq!(fault, to.end(0).addr());
-        }
-    }
-    // SAFETY: inside the pages, or not accessible.
-    unsafe {
-        assert_eq!(portable::store_4(to.end(4), 0x1020_3040), 0);
-        assert_eq!(bytes(to.end(4), 4), 0x1020_3040_u32.to_ne_bytes());
-        assert_eq!(portable::store_4(to.end(0), 1), to.end(0).addr());
-        assert_eq!(portable::aligned_word(to.start(8), from.start(3)), 0);
-        assert_eq!(bytes(to.start(8), 8), bytes(from.start(3), 8));
-        assert_eq!(portable::read_pages(to.start(0), 4 * PAGE), 0);
-        assert_eq!(
-            portable::read_pages(to.start(7), 4 * PAGE),
-            to.end(0).addr()
-        );
     }
 }
 

@@ -60,7 +60,6 @@ use super::{
     SrqHandler, Wake, WindowScope,
 };
 use crate::device::events::EventQueue;
-use crate::guarded;
 use crate::handle::Guard;
 
 /// Number of queue pairs of a device at most.
@@ -126,7 +125,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_pd: MAX_PD,
         max_message_size: qp::state::MAX_MESSAGE,
         max_rdma_size: qp::state::MAX_MESSAGE,
-        atomics: guarded::ATOMICS,
+        atomics: true,
         immediate: true,
         zero_based: true,
         max_datagram: transport::datagram::wire::MAX_DATAGRAM as u32,

@@ -97,9 +97,6 @@ store!(store_4, u32, reg, "mov dword ptr [{to}], {value:e}");
 store!(store_2, u16, reg, "mov word ptr [{to}], {value:x}");
 store!(store_1, u8, reg_byte, "mov byte ptr [{to}], {value}");
 
-/// See [`super::ATOMICS`].
-pub const ATOMICS: bool = true;
-
 /// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
 ///
 /// # Safety
