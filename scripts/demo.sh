@@ -3,22 +3,29 @@
 #
 # demo.sh OUT [--quick]: starts the demo's server and client as two processes on this host, on
 # the library in OUT/lib. No configuration is given: the built-in IA "soft" is used. CLIENT is another OUT, from which
-# the client is; LIBRARIES says where the libraries of another processor are.
+# the client is; LIBRARIES says where the libraries of another processor are. Where there is a program OUT/env, it starts
+# those of OUT (scripts/emulated.sh). LIMIT says how many seconds each may take.
 set -u
 . "${0%/*}/need.sh" cat mktemp realpath rm sed seq sleep timeout
 
 out=$(realpath "${1:?usage: demo.sh OUT [--quick]}")
 shift
 client=$(realpath "${CLIENT:-$out}")
+limit=${LIMIT:-120}
 
 # libraries OUT: where the program from there finds its libraries
 libraries() {
 	echo "LD_LIBRARY_PATH=$1/lib${LIBRARIES:+:$LIBRARIES}"
 }
 
+# starter OUT: what starts a program from there, with variables in front of it
+starter() {
+	if [ -x "$1/env" ]; then echo "$1/env"; else echo env; fi
+}
+
 # The system may have another library of this name.
 for end in "$out" "$client"; do
-	used=$(env LD_TRACE_LOADED_OBJECTS=1 "$(libraries "$end")" "$end/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
+	used=$("$(starter "$end")" LD_TRACE_LOADED_OBJECTS=1 "$(libraries "$end")" "$end/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
 	case $used in
 	*"libdat.so.1 => $end/lib/"*) ;;
 	*) echo "demo: would run on: $used" >&2 && exit 1 ;;
@@ -26,7 +33,7 @@ for end in "$out" "$client"; do
 done
 
 log=$(mktemp) || exit 1
-timeout -k 5 120 env "$(libraries "$out")" "$out/dat_demo" server >"$log" 2>&1 &
+timeout -k 5 "$limit" "$(starter "$out")" "$(libraries "$out")" "$out/dat_demo" server >"$log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; rm -f "$log"' EXIT
 qualifier=
@@ -40,7 +47,7 @@ if [ -z "$qualifier" ]; then
 	cat "$log" >&2
 	exit 1
 fi
-timeout -k 5 120 env "$(libraries "$client")" "$client/dat_demo" client -q "$qualifier" "$@" 127.0.0.1
+timeout -k 5 "$limit" "$(starter "$client")" "$(libraries "$client")" "$client/dat_demo" client -q "$qualifier" "$@" 127.0.0.1
 client_status=$?
 wait $server
 server_status=$?

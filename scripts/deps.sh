@@ -20,13 +20,16 @@ programs="$run dapl2-utils"
 deb="$build dpkg-dev debhelper lintian pkg-config"
 rpm="$build rpm debugedit elfutils"
 chroot='debootstrap wget'
-# A cross compiler, and what runs its programs (make aarch64).
+# A cross compiler, and what runs its programs (make aarch64, make ppc64le and so on).
 aarch64="$build gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+ppc64le="$build gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross qemu-user"
+s390x="$build gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user"
 # A cross compiler and libraries, for 32-bit programs (make i686).
 i686="$build gcc-i686-linux-gnu libc6-dev-i386-cross libibverbs-dev librdmacm-dev"
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
 check="$programs $aarch64 $i686 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"
+check_long="$check $ppc64le $s390x"
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys="$build libclang-dev pkg-config libibverbs-dev librdmacm-dev"
 # What libdat is measured beside (make bench), and what drives it.
@@ -41,7 +44,7 @@ fuzz="$build g++"
 lint="$build clang-format g++"
 fresh="$run $chroot git"
 
-groups='build|run|aarch64|i686|programs|check|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
+groups='build|run|aarch64|ppc64le|s390x|i686|programs|check|check-long|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
 action=install
 case "${1-}" in
 --list | --check)
@@ -55,9 +58,12 @@ run) wanted=$run ;;
 deb) wanted=$deb ;;
 rpm) wanted=$rpm ;;
 aarch64) wanted=$aarch64 ;;
+ppc64le) wanted=$ppc64le ;;
+s390x) wanted=$s390x ;;
 i686) wanted=$i686 ;;
 programs) wanted=$programs ;;
 check) wanted=$check ;;
+check-long) wanted=$check_long ;;
 check-rdma-sys) wanted=$check_rdma_sys ;;
 bench) wanted=$bench ;;
 bench-verbs) wanted=$bench_verbs ;;
@@ -137,6 +143,8 @@ else
 		binutils) tool=objcopy ;;
 		iproute2) tool=ip ;;
 		gcc-aarch64-linux-gnu) tool=aarch64-linux-gnu-gcc ;;
+		gcc-powerpc64le-linux-gnu) tool=powerpc64le-linux-gnu-gcc ;;
+		gcc-s390x-linux-gnu) tool=s390x-linux-gnu-gcc ;;
 		gcc-i686-linux-gnu) tool=i686-linux-gnu-gcc ;;
 		qemu-user) tool=qemu-aarch64 ;;
 		util-linux) tool=unshare ;;
@@ -153,7 +161,7 @@ else
 fi
 
 case $1 in
-check | lint) components='rustfmt clippy' ;;
+check | check-long | lint) components='rustfmt clippy' ;;
 *) components= ;;
 esac
 for component in $components; do

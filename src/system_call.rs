@@ -74,6 +74,72 @@ pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) 
 ///
 /// # Safety
 /// Those of the system call.
+#[cfg(all(target_arch = "powerpc64", not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers of arguments and of the result, and those that the kernel overwrites: it keeps no more than
+    // a function does, but the link register. The caller's promise.
+    unsafe {
+        std::arch::asm!(
+            // An error is a flag, and the result is `errno`.
+            "sc",
+            "bns+ 2f",
+            "neg 3, 3",
+            "2:",
+            inlateout("r0") number => _,
+            inlateout("r3") a => result,
+            inlateout("r4") b => _,
+            inlateout("r5") c => _,
+            inlateout("r6") d => _,
+            inlateout("r7") e => _,
+            inlateout("r8") f => _,
+            lateout("r9") _,
+            lateout("r10") _,
+            lateout("r11") _,
+            lateout("r12") _,
+            lateout("cr0") _,
+            lateout("cr1") _,
+            lateout("cr5") _,
+            lateout("cr6") _,
+            lateout("cr7") _,
+            lateout("ctr") _,
+            lateout("xer") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
+#[cfg(all(target_arch = "s390x", not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers of arguments and of the result. The caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("r1") number,
+            inlateout("r2") a => result,
+            in("r3") b,
+            in("r4") c,
+            in("r5") d,
+            in("r6") e,
+            in("r7") f,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
 #[cfg(all(target_arch = "x86", target_env = "gnu", not(miri)))]
 pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // The registers of arguments are all that there are but two, so this is a function in assembly. The C library has
@@ -126,7 +192,12 @@ pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize 
 /// Those of the system call.
 #[cfg(not(any(
     all(
-        any(target_arch = "x86_64", target_arch = "aarch64"),
+        any(
+            target_arch = "x86_64",
+            target_arch = "aarch64",
+            target_arch = "powerpc64",
+            target_arch = "s390x"
+        ),
         target_pointer_width = "64",
         not(miri)
     ),

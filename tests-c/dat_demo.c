@@ -10,6 +10,7 @@
 #include "demo.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -32,13 +33,13 @@ enum {
 
 /* --- data --------------------------------------------------------------------------------- */
 
-/* What slot `slot` of the side `salt` holds: no two eight-byte words alike. */
+/* What slot `slot` of the side `salt` holds, big-endian: no two eight-byte words alike. */
 static uint64_t word(uint32_t salt, uint32_t slot, size_t index)
 {
 	uint64_t x = ((uint64_t)salt << 56 | (uint64_t)slot << 48 | index) + 1;
 
 	x *= 0x9e3779b97f4a7c15u;
-	return x ^ x >> 32;
+	return htobe64(x ^ x >> 32);
 }
 
 static void fill(char *to, size_t size, uint32_t salt, uint32_t slot)
@@ -108,17 +109,17 @@ static uint32_t ping_send(const struct order *o, bool client, double *took)
 		uint64_t slot;
 
 		if (client) {
-			*last_word(mem->source[0], o->size) = i;
+			*last_word(mem->source[0], o->size) = htobe64(i);
 			post_send(mem->source[0], o->size);
 		}
 		slot = completion(recv_evd, "receive", &length);
-		bad += length != o->size || *last_word(mem->inbox[slot], o->size) != i;
+		bad += length != o->size || *last_word(mem->inbox[slot], o->size) != htobe64(i);
 		if (i == o->count)
 			bad += !intact(mem->inbox[slot], o->size, client ? SERVER : CLIENT, 0,
 				       true);
 		post_recv(slot);
 		if (!client) {
-			*last_word(mem->source[0], o->size) = i;
+			*last_word(mem->source[0], o->size) = htobe64(i);
 			post_send(mem->source[0], o->size);
 		}
 		completion(request_evd, "send", NULL);
@@ -137,10 +138,10 @@ static uint32_t ping_write(const struct order *o, bool client, double *took)
 		unsigned spins = 0;
 
 		if (client) {
-			*last_word(mem->source[0], o->size) = i;
+			*last_word(mem->source[0], o->size) = htobe64(i);
 			post_write(mem->source[0], o->size, peer.landing);
 		}
-		while (*arrived != i)
+		while (*arrived != htobe64(i))
 			if (blocking || ++spins % 10000 == 0) {
 				DAT_EVENT event;
 
@@ -149,7 +150,7 @@ static uint32_t ping_write(const struct order *o, bool client, double *took)
 				sched_yield();
 			}
 		if (!client) {
-			*last_word(mem->source[0], o->size) = i;
+			*last_word(mem->source[0], o->size) = htobe64(i);
 			post_write(mem->source[0], o->size, peer.landing);
 		}
 		completion(request_evd, "RDMA write", NULL);

@@ -135,6 +135,86 @@ core::arch::global_asm!(
     handler = sym extension_op,
 );
 
+// ELFv2 ABI for 64-bit POWER, "Variable Argument Lists": the list is the address of the next argument. The caller of a
+// variadic function has room for all arguments in its frame, from 32 bytes above the stack pointer on, which has those
+// on the stack already; r5 to r10 are added here. r12 is the address of the function, when it comes from elsewhere.
+#[cfg(target_arch = "powerpc64")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,@function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "2:",
+    "addis 2, 12, .TOC. - 2b@ha",
+    "addi 2, 2, .TOC. - 2b@l",
+    ".localentry dat_extension_op, . - dat_extension_op",
+    "mflr 0",
+    "std 0, 16(1)",
+    ".cfi_offset lr, 16",
+    "std 5, 48(1)",
+    "std 6, 56(1)",
+    "std 7, 64(1)",
+    "std 8, 72(1)",
+    "std 9, 80(1)",
+    "std 10, 88(1)",
+    "addi 5, 1, 48",
+    "stdu 1, -48(1)", // 32 for the functions that are called, 8 va_list, 8 unused
+    ".cfi_def_cfa_offset 48",
+    "std 5, 32(1)",
+    "addi 5, 1, 32",
+    "bl {handler}",
+    "nop",
+    "addi 1, 1, 48",
+    ".cfi_def_cfa_offset 0",
+    "ld 0, 16(1)",
+    "mtlr 0",
+    ".cfi_restore lr",
+    "blr",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
+
+// ELF ABI for s390x, "Variable argument lists": the list is gpr, fpr, overflow_arg_area, reg_save_area. The save area is
+// that of the caller's frame: r2 to r15 from 16 bytes above the stack pointer on, and f0, f2, f4 and f6 behind them;
+// arguments on the stack are above. The two named arguments are in r2 and r3, so reading begins at number 2.
+#[cfg(target_arch = "s390x")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,@function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "stmg %r4, %r15, 32(%r15)",
+    ".cfi_offset %r14, -48",
+    ".cfi_offset %r15, -40",
+    "std %f0, 128(%r15)",
+    "std %f2, 136(%r15)",
+    "std %f4, 144(%r15)",
+    "std %f6, 152(%r15)",
+    "lgr %r1, %r15",
+    "aghi %r15, -192", // 160 for the functions that are called, 32 va_list
+    ".cfi_def_cfa_offset 352",
+    "mvghi 160(%r15), 2",      // gpr
+    "mvghi 168(%r15), 0",      // fpr
+    "stg %r1, 184(%r15)",      // reg_save_area
+    "aghi %r1, 160",
+    "stg %r1, 176(%r15)",      // overflow_arg_area
+    "la %r4, 160(%r15)",
+    "brasl %r14, {handler}",
+    "lmg %r14, %r15, 304(%r15)",
+    ".cfi_restore %r14",
+    ".cfi_restore %r15",
+    ".cfi_def_cfa_offset 160",
+    "br %r14",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
+
 /// What the shim calls: the named arguments, and the others as a list.
 unsafe extern "C" fn extension_op(
     handle: DAT_HANDLE,

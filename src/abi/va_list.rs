@@ -68,13 +68,51 @@ impl VaList {
     }
 }
 
-/// A `va_list` of this architecture: where the next argument is, on the stack of the caller.
-#[cfg(target_arch = "x86")]
+/// A `va_list` of this architecture.
+#[cfg(target_arch = "s390x")]
+#[derive(Clone)]
+#[repr(C)]
+pub struct VaList {
+    gpr: u64,
+    fpr: u64,
+    overflow_arg_area: *mut u8,
+    reg_save_area: *mut u8,
+}
+
+#[cfg(target_arch = "s390x")]
+impl VaList {
+    /// The place of the next argument, which is taken from the list.
+    ///
+    /// # Safety
+    /// The list is valid, and its next argument is an integer, a pointer, or a union of them, of so many bytes.
+    unsafe fn next(&mut self, size: usize) -> *const u8 {
+        // r2 to r6.
+        const REGISTERS: u64 = 5;
+        const R2: usize = 16;
+        let place = if self.gpr < REGISTERS {
+            let offset = R2 + 8 * self.gpr as usize;
+            self.gpr += 1;
+            // SAFETY: in the save area, by the test above.
+            unsafe { self.reg_save_area.add(offset) }
+        } else {
+            let place = self.overflow_arg_area;
+            // SAFETY: the caller's stack continues above an argument.
+            self.overflow_arg_area = unsafe { place.add(8) };
+            place
+        };
+        // SAFETY: in the place, whose last bytes are the low ones.
+        unsafe { place.add(8 - size) }
+    }
+}
+
+/// A `va_list` of this architecture: where the next argument is, on the stack of the caller or in memory that
+/// continues there.
+#[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct VaList(*mut u8);
 
-#[cfg(target_arch = "x86")]
+#[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
 impl VaList {
     /// The place of the next argument, which is taken from the list.
     ///
@@ -82,13 +120,19 @@ impl VaList {
     /// The list is valid, and its next argument is an integer, a pointer, or a union of them, of so many bytes.
     unsafe fn next(&mut self, size: usize) -> *const u8 {
         let place = self.0;
-        // SAFETY: the caller's stack continues above an argument.
-        self.0 = unsafe { place.add(size.next_multiple_of(4)) };
+        // SAFETY: the caller's stack continues above an argument, which has places of the size of a pointer.
+        self.0 = unsafe { place.add(size.next_multiple_of(size_of::<usize>())) };
         place
     }
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "x86")))]
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "x86",
+    target_arch = "s390x",
+    all(target_arch = "powerpc64", target_endian = "little")
+)))]
 compile_error!("VaList needs to know how this architecture lists variable arguments");
 
 impl VaList {
@@ -97,11 +141,11 @@ impl VaList {
     /// # Safety
     /// The argument is a valid `va_list`.
     pub unsafe fn received(argument: *mut c_void) -> VaList {
-        #[cfg(target_arch = "x86")]
+        #[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
         return VaList(argument.cast());
         // An array of C, or a large structure, is passed as a pointer to it.
         // SAFETY: the caller's promise.
-        #[cfg(not(target_arch = "x86"))]
+        #[cfg(not(any(target_arch = "x86", target_arch = "powerpc64")))]
         unsafe {
             (*argument.cast::<VaList>()).clone()
         }
@@ -109,9 +153,9 @@ impl VaList {
 
     /// What a function of C gets as an argument of type `va_list`. The function takes arguments from the list.
     pub fn passed(&mut self) -> *mut c_void {
-        #[cfg(target_arch = "x86")]
+        #[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
         return self.0.cast();
-        #[cfg(not(target_arch = "x86"))]
+        #[cfg(not(any(target_arch = "x86", target_arch = "powerpc64")))]
         std::ptr::from_mut(self).cast()
     }
 
@@ -139,7 +183,7 @@ impl VaList {
     /// # Safety
     /// The list is valid, and its next argument is an integer of that size.
     pub unsafe fn int(&mut self) -> u32 {
-        // SAFETY: the caller's promise. The low half of the place has the value.
+        // SAFETY: the caller's promise. That is where the value is, wherever it is in a place of 64 bits.
         unsafe { *self.next(size_of::<u32>()).cast() }
     }
 }

@@ -129,6 +129,38 @@ macro_rules! code {
         "#
     };
 }
+// Who calls a function by its address has put that into r12, the kernel too: the TOC pointer is calculated from there,
+// and the branches go to the functions' local entries.
+#[cfg(target_arch = "powerpc64")]
+macro_rules! code {
+    () => {
+        r#"
+        2:
+        addis 2, 12, .TOC. - 2b@ha
+        addi 2, 2, .TOC. - 2b@l
+        li 6, \generation
+        b {fault}
+        .balign 16
+        3:
+        addis 2, 12, .TOC. - 3b@ha
+        addi 2, 2, .TOC. - 3b@l
+        li 5, \generation
+        b {behind}
+        "#
+    };
+}
+#[cfg(target_arch = "s390x")]
+macro_rules! code {
+    () => {
+        r#"
+        lghi %r5, \generation
+        jg {fault}
+        .balign 16
+        lghi %r4, \generation
+        jg {behind}
+        "#
+    };
+}
 
 std::arch::global_asm!(
     ".pushsection .text.libdat_fault_entries, \"ax\", %progbits",

@@ -332,6 +332,34 @@ unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) 
     }
 }
 
+/// The program counter, and the register in which a copy returns its result.
+///
+/// # Safety
+/// The context of a handler, which nothing else uses.
+#[cfg(target_arch = "powerpc64")]
+unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) {
+    /// `PT_NIP` of `asm/ptrace.h`.
+    const NEXT_INSTRUCTION: usize = 32;
+    // SAFETY: the caller's promise; two different fields.
+    unsafe {
+        let all = &raw mut (*context).uc_mcontext.gp_regs;
+        (&mut (*all)[NEXT_INSTRUCTION], &mut (*all)[3])
+    }
+}
+
+/// The program counter, and the register in which a copy returns its result.
+///
+/// # Safety
+/// The context of a handler, which nothing else uses.
+#[cfg(target_arch = "s390x")]
+unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) {
+    // SAFETY: the caller's promise; two different fields.
+    unsafe {
+        let all = &raw mut (*context).uc_mcontext;
+        (&mut (*all).psw.addr, &mut (*all).gregs[2])
+    }
+}
+
 impl Behind {
     /// Does what would have been done without our handler.
     ///

@@ -13,6 +13,8 @@
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
 #[cfg_attr(target_arch = "x86", path = "x86.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "powerpc64", path = "powerpc64.rs")]
+#[cfg_attr(target_arch = "s390x", path = "s390x.rs")]
 mod arch;
 mod entries;
 mod handler;
@@ -24,7 +26,18 @@ mod tests;
 pub(crate) use self::table::table_entry;
 
 /// Whether other processors see the stores of a processor in their order.
-pub(crate) const STORES_IN_ORDER: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
+pub(crate) const STORES_IN_ORDER: bool = cfg!(any(
+    target_arch = "x86_64",
+    target_arch = "x86",
+    target_arch = "s390x"
+));
+
+/// The bits of the address of a fault that the kernel gives: on s390x that is the address of the page.
+const FAULT_MASK: usize = if cfg!(target_arch = "s390x") {
+    !4095
+} else {
+    !0
+};
 
 /// The memory of a copy that cannot be accessed. The copy was made in part, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +77,10 @@ fn result(fault: usize, from: *const u8, to: *mut u8, len: usize) -> Result<(), 
 #[cold]
 #[inline(never)]
 fn faulted(fault: usize, from: usize, to: usize, len: usize) -> CopyFault {
-    let is_in = |start: usize| fault.wrapping_sub(start) < len;
+    let is_in = |start: usize| {
+        let start_of_fault = start & FAULT_MASK;
+        (fault & FAULT_MASK).wrapping_sub(start_of_fault) < len + (start - start_of_fault)
+    };
     if !is_in(to) {
         return CopyFault::Source;
     }

@@ -6,6 +6,10 @@ pub const SOME_MILLISECONDS: u64 = if cfg!(any(target_arch = "x86_64", target_ar
     1 << 23
 } else if cfg!(target_arch = "aarch64") {
     1 << 17
+} else if cfg!(target_arch = "powerpc64") {
+    1 << 21
+} else if cfg!(target_arch = "s390x") {
+    1 << 24
 } else {
     4_000_000
 };
@@ -16,6 +20,10 @@ pub const SOME_MICROSECONDS: u64 = if cfg!(any(target_arch = "x86_64", target_ar
     1 << 14
 } else if cfg!(target_arch = "aarch64") {
     1 << 8
+} else if cfg!(target_arch = "powerpc64") {
+    1 << 12
+} else if cfg!(target_arch = "s390x") {
+    1 << 15
 } else {
     0
 };
@@ -39,8 +47,32 @@ pub fn ticks() -> u64 {
         }
         ticks
     };
+    #[cfg(all(target_arch = "powerpc64", not(miri)))]
+    let ticks = {
+        let ticks: u64;
+        // SAFETY: reads the time base, which programs may read.
+        unsafe {
+            std::arch::asm!("mfspr {}, 268", out(reg) ticks, options(nomem, nostack, preserves_flags));
+        }
+        ticks
+    };
+    #[cfg(all(target_arch = "s390x", not(miri)))]
+    let ticks = {
+        let mut ticks = 0u64;
+        // SAFETY: stores the clock to a variable.
+        unsafe {
+            std::arch::asm!("stckf 0({})", in(reg_addr) &raw mut ticks, options(nostack));
+        }
+        ticks
+    };
     #[cfg(not(all(
-        any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"),
+        any(
+            target_arch = "x86_64",
+            target_arch = "x86",
+            target_arch = "aarch64",
+            target_arch = "powerpc64",
+            target_arch = "s390x"
+        ),
         not(miri)
     )))]
     let ticks = {

@@ -187,11 +187,16 @@ pub fn list(version: Version, fields: &[Field], bytes: &[u8], mask: u64) -> Vec<
     texts
 }
 
-/// The first word of a value.
+/// The first word of a value, or all of a shorter one, as a number.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(word.len());
-    word[..len].copy_from_slice(&bytes[..len]);
+    let low = if cfg!(target_endian = "big") {
+        word.len() - len
+    } else {
+        0
+    };
+    word[low..low + len].copy_from_slice(&bytes[..len]);
     u64::from_ne_bytes(word)
 }
 
@@ -226,7 +231,9 @@ fn value(version: Version, name: &str, kind: &str, bytes: &[u8], beside: Beside<
         "DAT_OS_WAIT_PROXY_AGENT" => agent(pointers),
         "DAT_CNO_PROXY" => match beside("proxy_type").and_then(|kind| u32::try_from(kind).ok()) {
             Some(DAT_PROXY_TYPE_AGENT) => agent(pointers),
-            Some(DAT_PROXY_TYPE_FD) => format!("{{fd={}}}", first as i32),
+            Some(DAT_PROXY_TYPE_FD) => {
+                format!("{{fd={}}}", word(&bytes[..bytes.len().min(4)]) as i32)
+            }
             _ => pointer(pointers[0]),
         },
         _ => scalar(version, kind, first),

@@ -258,8 +258,13 @@ fn events_are_decoded_for_their_version() {
     let mut event: v2::DAT_EVENT = unsafe { std::mem::zeroed() };
     event.event_number = v2::DAT_IB_DTO_EVENT;
     event.event_data.dto_completion_event_data.operation = v2::DAT_IB_DTO_RECV_IMMED;
-    event.event_extension_data[0] = u64::from(v2::DAT_IB_RDMA_WRITE_IMMED_DATA);
-    event.event_extension_data[1] = 0x1234;
+    let words = &raw mut event.event_extension_data;
+    // SAFETY: the words are of the event, and hold what an extension lays over them.
+    unsafe {
+        let data = words.cast::<v2::DAT_IB_EXTENSION_EVENT_DATA>();
+        (*data).r#type = v2::DAT_IB_RDMA_WRITE_IMMED_DATA;
+        (*data).val.immed = v2::DAT_IB_IMMED_DATA { data: 0x1234 };
+    }
     let argument = Argument::new("event", "*mut DAT_EVENT", from_mut(&mut event));
     let text = after(Version::V2, &[argument], 0).unwrap();
     assert!(text.contains("operation=DAT_IB_DTO_RECV_IMMED"), "{text}");

@@ -1,0 +1,133 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# emulated.sh PROCESSOR [PROGRAM]...: builds the libraries for another processor and runs them there, in qemu's
+# emulation of user programs: the unit tests of what is written for this processor or depends on its order of bytes or
+# of memory accesses; the programs of the C suite, or a part of them, within one process and over TCP; and the demo
+# between programs of that processor and of this one. For AArch64, which is a part of `make check`, these are few
+# programs and no demo. Prints TAP. Needs Debian's cross compiler (EMULATED_CC) and libraries (EMULATED_ROOT); rustup
+# adds the standard library of Rust, and where it cannot, this is a SKIP with the reason.
+#
+# Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
+# shared memory between processes; programs that start themselves again; and t_cancel and t_cancel_close, since waits are
+# points of cancellation on x86 alone.
+set -u
+
+# The processor's name in the targets of Rust, in Debian's packages and in qemu's programs.
+case ${1-} in
+aarch64) names=(aarch64 aarch64 aarch64) ;;
+ppc64le) names=(powerpc64le powerpc64le ppc64le) ;;
+s390x) names=(s390x s390x s390x) ;;
+*) echo "usage: $0 aarch64|ppc64le|s390x [PROGRAM]..." >&2 && exit 2 ;;
+esac
+processor=$1
+shift
+target=${names[0]}-unknown-linux-gnu
+cc=${EMULATED_CC:-${names[1]}-linux-gnu-gcc}
+root=${EMULATED_ROOT:-/usr/${names[1]}-linux-gnu}
+emulator=(qemu-"${names[2]}" -L "$root")
+. "${0%/*}/need.sh" "$cc" awk cargo chmod dirname make nproc "${emulator[0]}" rustc sed tail timeout tr
+. "${0%/*}/side-by-side.sh"
+. "${0%/*}/cross.sh"
+
+cd "$(dirname "$0")/.." || exit 1
+out=$PWD/build/$processor
+mkdir -p "$out/log"
+
+need_target "$target" "$out/rustup.log"
+
+# The unit tests are those of the library: cargo builds them first, since it uses all processors for that.
+unit_tests=(--locked --lib)
+runs=(unit)
+programs=("$@")
+demos=()
+if [ "$processor" = aarch64 ]; then
+	[ $# != 0 ] || programs=(t_{atomics,ep,post,rdma})
+	runs+=("${programs[@]/#/dat2/soft/}" dat/soft/t_rdma dat2/soft-tcp/t_rdma)
+else
+	[ $# != 0 ] || programs=(t_{atomics,ep,extensions,post,rdma,send})
+	runs+=("${programs[@]/#/dat2/soft/}" "${programs[@]/#/dat2/soft-tcp/}" dat/soft/t_rdma)
+	demos=("demo $processor dev" "demo dev $processor")
+fi
+
+# elsewhere COMMAND...: runs it with what it takes to build for the other processor.
+elsewhere() {
+	local variable
+	variable=CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)
+	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
+	env "CARGO_BUILD_TARGET=$target" "${variable}_LINKER=$cc" "${variable}_RUNNER=${emulator[*]}" \
+		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
+}
+{
+	elsewhere cargo test "${unit_tests[@]}" --no-run &&
+		elsewhere make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
+			"${programs[@]/#/$out/dat2/}" "$out/dat/t_rdma" ${demos[0]+"$out/dat_demo"} &&
+		{ [ ${#demos[@]} = 0 ] || make --no-print-directory PROFILE=dev libs build/dev/dat_demo; }
+} >&2 || {
+	echo "Bail out! the build for $processor has failed"
+	exit 1
+}
+
+# What scripts/demo.sh starts a program with: as env, it takes variables of the program and then the program.
+cat >"$out/env" <<END
+#!/bin/sh
+options=
+while [ "\$1" != "\${1#*=}" ]; do
+	options="\$options -E \$1"
+	shift
+done
+exec ${emulator[*]} \$options "\$@"
+END
+chmod +x "$out/env"
+
+# program ABI/IA/NAME: a program of the C suite. One that has died says less than it planned.
+program() {
+	local abi=${1%%/*} ia=${1#*/}
+	DAT_OVERRIDE=$PWD/tests-c/dat.conf TAP_TIMEOUT=240 timeout -k 5 900 "$out/env" \
+		"LD_LIBRARY_PATH=$out/lib" "$out/$abi/${ia#*/}" "${ia%/*}" </dev/null 2>&1
+	echo "exit status $?"
+}
+
+# unit: the unit tests. Emulation has no way to the memory of processes, mincore, SIOCOUTQ or lists of robust futexes.
+unit() {
+	local chosen=() test left_out=(
+		device::soft::tests # all paths, of which shared memory is one
+		device::soft::transport::shm::{cma,mapped::fork,presence}
+		kernel::call::tests::calls marked_call::tests::the_arguments_arrive
+		guarded::entries::tests::marks_are_read_by_the_kernel
+		device::soft::mem::{probe,region::tests::memory_must_be_there}
+		device::soft::socket::tests::the_kernel_counts_what_is_unacknowledged
+		key_table::tests::{keys_of_one_entry,successive_keys}_have_no_relation # start themselves
+	)
+	[ "$processor" != aarch64 ] || chosen=(guarded handle:: iwarp::crc iwarp::tests)
+	for test in "${left_out[@]}"; do
+		chosen+=(--skip "$test")
+	done
+	elsewhere cargo test "${unit_tests[@]}" -- "${chosen[@]}" 2>&1 | unit_tap
+}
+
+# demo SERVER CLIENT: the demo between programs of these two builds, which are connected over TCP
+demo() {
+	local log=$out/log/demo-$1-$2
+	if CLIENT=build/$2 LIMIT=600 scripts/demo.sh "build/$1" --quick >"$log" 2>&1; then
+		echo "ok 1 - $1_and_$2"
+	else
+		sed 's/^/# /' "$log"
+		echo "not ok 1 - $1_and_$2"
+	fi
+	echo 1..1
+	echo 'exit status 0'
+}
+
+# run NAME: prints what is run under this name as TAP, with the name before that of each test.
+run() {
+	case $1 in
+	unit) unit ;;
+	# shellcheck disable=SC2086 # two words
+	demo*) demo ${1#demo } ;;
+	*) program "$1" ;;
+	esac | complete "$processor" "${1%% *}"
+}
+
+# Emulation keeps a processor busy, so there is one run for each.
+JOBS=$(nproc) side_by_side "$out/log" run "${runs[@]}" ${demos[@]+"${demos[@]}"} | one_stream
