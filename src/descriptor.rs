@@ -7,12 +7,16 @@
 //! Those of other libraries that serve this one are [noted](Foreign), and the child closes them as well.
 //!
 //! None has the number of a standard stream. A daemon may have closed those, and whatever writes to
-//! them all the same would write into a connection: what the program prints, and the log.
+//! them all the same would write into a connection: what the program prints, and the log. Those numbers are
+//! [occupied](OccupiedStreams) while other libraries open descriptors.
 //!
 //! The close is no point at which a thread is cancelled, unlike `close(2)` of the C library.
 
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::kernel::close;
 use crate::lock::Mutex;
@@ -187,6 +191,71 @@ impl Drop for Foreign {
     }
 }
 
+/// The numbers of standard streams that are occupied.
+#[derive(Default)]
+struct Occupied {
+    /// How many [`OccupiedStreams`] there are.
+    users: u32,
+    /// A bit for each number.
+    numbers: u8,
+}
+
+static OCCUPIED: Mutex<Occupied> = Mutex::new(Occupied {
+    users: 0,
+    numbers: 0,
+});
+
+/// The flags of an open descriptor.
+fn flags(fd: RawFd) -> Option<libc::c_int> {
+    // SAFETY: asks for the flags of a descriptor, if there is one.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    (flags >= 0).then_some(flags)
+}
+
+const STREAMS: RangeInclusive<RawFd> = libc::STDIN_FILENO..=libc::STDERR_FILENO;
+
+/// Until the drop no descriptor that another library opens for this one gets the number of a standard stream which
+/// the program has closed. Reads from such a number and writes to it fail as before. Who has one keeps the process
+/// from being forked.
+#[derive(Debug)]
+pub struct OccupiedStreams(());
+
+impl OccupiedStreams {
+    /// Occupies the numbers of the standard streams that are closed.
+    pub fn begin() -> OccupiedStreams {
+        let mut occupied = OCCUPIED.lock();
+        occupied.users += 1;
+        while STREAMS.into_iter().any(|fd| flags(fd).is_none()) {
+            // What names a file only can be neither read nor written.
+            let path = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            match path.map(IntoRawFd::into_raw_fd) {
+                Ok(fd) if STREAMS.contains(&fd) => occupied.numbers |= 1 << fd,
+                // Another thread was faster.
+                Ok(fd) => close(fd),
+                Err(_) => break,
+            }
+        }
+        OccupiedStreams(())
+    }
+}
+
+impl Drop for OccupiedStreams {
+    fn drop(&mut self) {
+        let mut occupied = OCCUPIED.lock();
+        occupied.users -= 1;
+        if occupied.users > 0 {
+            return;
+        }
+        let numbers = std::mem::take(&mut occupied.numbers);
+        for fd in STREAMS.filter(|fd| numbers & 1 << fd != 0) {
+            // Unless the program has put a stream of its own there.
+            if flags(fd).is_some_and(|flags| flags & libc::O_PATH != 0) {
+                close(fd);
+            }
+        }
+    }
+}
+
 #[cfg(all(test, not(loom), not(dat_sim)))]
 mod tests {
     use super::*;
@@ -211,6 +280,39 @@ mod tests {
                 let flags = unsafe { libc::fcntl(end.as_raw_fd(), libc::F_GETFD) };
                 *before < 3 && end.as_raw_fd() > 2 && flags == libc::FD_CLOEXEC && !is_open(before)
             })
+        });
+        assert_eq!(status, WELL);
+    }
+
+    #[test]
+    fn streams_that_are_closed_are_occupied() {
+        let status = status_of_child(|| {
+            let file =
+                || rustix::fs::memfd_create(c"of the program", rustix::fs::MemfdFlags::CLOEXEC);
+            let (Ok(program), Ok(output)) = (file(), file()) else {
+                return false;
+            };
+            // SAFETY: only numbers, each of which is a descriptor or none.
+            let dup2 = |from: RawFd, to| unsafe { libc::dup2(from, to) } == to;
+            let is_written = |fd| unsafe { libc::write(fd, [0_u8; 1].as_ptr().cast(), 1) } == 1;
+            let are_open = |want: [bool; 3]| [0, 1, 2].map(|fd| is_open(&fd)) == want;
+            STREAMS.for_each(close);
+            let opened = || file().is_ok_and(|file| file.as_raw_fd() > libc::STDERR_FILENO);
+            let occupied = OccupiedStreams::begin();
+            let mut well = opened() && !is_written(1) && !is_written(2);
+            // A stream that the program opens, and one that it closes meanwhile.
+            well &= dup2(program.as_raw_fd(), 0) && dup2(output.as_raw_fd(), 2) && is_written(2);
+            close(2);
+            let another = OccupiedStreams::begin();
+            well &= opened() && !is_written(2);
+            drop(occupied);
+            well &= opened() && are_open([true; 3]);
+            drop(another);
+            well &= are_open([true, false, false]) && is_written(0);
+            // None is closed, and none is touched.
+            well &= dup2(program.as_raw_fd(), 1) && dup2(program.as_raw_fd(), 2);
+            drop(OccupiedStreams::begin());
+            well && are_open([true; 3]) && is_written(1)
         });
         assert_eq!(status, WELL);
     }

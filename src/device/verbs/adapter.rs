@@ -147,7 +147,7 @@ impl Probe {
     /// Opens a channel.
     pub fn open(lib: &'static Library) -> Result<Probe, String> {
         // Until the descriptor is noted.
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: no arguments.
         let channel = unsafe { (lib.rdma_create_event_channel)() };
         if channel.is_null() {
@@ -167,7 +167,7 @@ impl Probe {
     pub fn port_of(&self, address: SocketAddr) -> Option<DevicePort> {
         let mut id = null_mut();
         let mut storage = address::storage(address);
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the channel is open; the id is destroyed before we return; what it points to
         // is valid as long as it exists.
         unsafe {
@@ -226,7 +226,7 @@ impl Adapter {
         let device = port.device.as_str();
         let jobs = Jobs::new()?;
         // Until the descriptors are noted.
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         let ctx = open_device(lib, device)?;
         // SAFETY: the context is open.
         let Some(ops) = Ops::of(unsafe { &(*ctx).ops }) else {

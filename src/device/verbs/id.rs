@@ -39,7 +39,7 @@ impl CmId {
     ) -> Result<CmId, DeviceError> {
         let token = adapter.register(target);
         let mut raw = null_mut();
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the channel is open as long as the adapter.
         let error = unsafe {
             (adapter.lib.rdma_create_id)(adapter.cm_channel, &mut raw, token.as_ptr(), port_space)
@@ -111,7 +111,7 @@ impl CmId {
     /// Binds the identifier to a local address.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let mut storage: Storage = address::storage(address);
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the id and the address are valid.
         check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
     }
@@ -139,14 +139,14 @@ impl CmId {
         let (mut from, mut to) = (address::storage(from), address::storage(to));
         let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
         let resolve = self.adapter.lib.rdma_resolve_addr;
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the id and the addresses are valid.
         check(unsafe { resolve(self.raw, from, to, millis(timeout)) })
     }
 
     /// Starts to resolve the route to the peer.
     pub fn resolve_route(&self, timeout: Duration) -> io::Result<()> {
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the id is valid.
         check(unsafe { (self.adapter.lib.rdma_resolve_route)(self.raw, millis(timeout)) })
     }

@@ -153,7 +153,7 @@ pub fn library() -> Result<&'static Library, String> {
     if !library_use::is_usable() {
         return Err("rdma-core was in use when this process was forked".into());
     }
-    let _use = LibraryUse::begin();
+    let _use = LibraryUse::begin_opening();
     LIBRARY
         .get()
         .as_ref()

@@ -22,6 +22,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::descriptor::OccupiedStreams;
 use crate::process::{self, Across, AcrossEntry};
 use crate::sync::sleep;
 
@@ -93,6 +94,13 @@ impl LibraryUse {
             put_off();
         }
         LibraryUse(())
+    }
+
+    /// A call begins that may open descriptors, some of which the libraries keep for good: none gets the number of a
+    /// standard stream.
+    pub fn begin_opening() -> (OccupiedStreams, LibraryUse) {
+        let library_use = LibraryUse::begin();
+        (OccupiedStreams::begin(), library_use)
     }
 }
 

@@ -306,7 +306,7 @@ impl Service {
         let lib = self.adapter.lib;
         loop {
             let mut event = null_mut();
-            let library_use = LibraryUse::begin();
+            let library_use = LibraryUse::begin_opening();
             // SAFETY: the channel is open, the place for the event valid.
             if unsafe { (lib.rdma_get_cm_event)(self.adapter.cm_channel, &mut event) } != 0 {
                 return;

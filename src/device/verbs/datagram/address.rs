@@ -154,7 +154,7 @@ impl HwAddress {
         // Posts make some.
         let _disabled = cancel::Disabled::begin();
         let mut route = *route;
-        let _use = LibraryUse::begin();
+        let _use = LibraryUse::begin_opening();
         // SAFETY: the domain is valid.
         let raw = unsafe { (pd.device().adapter.lib.ibv_create_ah)(pd.raw, &mut route) };
         (!raw.is_null()).then(|| {
