@@ -60,6 +60,11 @@ pub(super) fn completion(
     };
     if !success {
         out.status = failure(wc.status);
+        // So siw reports a request that it cannot write to the TCP connection, which has ended; what may be wrong
+        // with the request itself was checked before the post.
+        if hw.device.siw && !received && out.status == WcStatus::LocalQpOperation {
+            out.status = WcStatus::Flushed;
+        }
         if out.status != WcStatus::Flushed && !is_marker_refused(posted, wc) {
             hw.fail(out.status);
         }
