@@ -193,10 +193,16 @@ static void segments__of_nothing(void)
 	OK(dat_ep_post_send(p.ep_a, 0, NULL, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
 	CHECK_EQ(EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS).transfered_length, 0);
 	CHECK_EQ(EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS).transfered_length, 0);
-	/* For a message with bytes such a receive is too small. */
-	OK(dat_ep_post_recv(p.ep_b, 0, NULL, cookie(3), DAT_COMPLETION_DEFAULT_FLAG));
-	OK(a_sends(0, 1, 4, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(p.b.recv_evd, 3, DAT_DTO_ERR_LOCAL_LENGTH);
+	down();
+}
+
+/* A receive without segments is too small for a message with bytes. */
+static void segments__of_nothing_are_too_small(void)
+{
+	up();
+	OK(dat_ep_post_recv(p.ep_b, 0, NULL, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(a_sends(0, 1, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_LENGTH);
 	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
 	down();
 }
@@ -426,6 +432,7 @@ static const struct tap_test tests[] = {
 	T(segments, of_a_read_are_filled_in_order),
 	T(segments, are_taken_in_order),
 	T(segments, of_nothing),
+	T(segments, of_nothing_are_too_small),
 	T(segments, one_too_many),
 	T(segments, are_the_consumers_after_the_post),
 	T(recv, before_the_connection),

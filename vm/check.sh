@@ -6,7 +6,8 @@
 # libraries and C suite, build/release by default. At the end stands a table of the cases by group
 # and device. ONLY='dtest*' chooses tests by their names,
 # ABIS=dat2 the version of the API that the C suite runs on. DAT_DELAY=verbs.flushed delays a point of
-# the libraries that scripts/order.sh has built, with OUT=build/order. The groups suite32 and mixed32
+# the libraries that scripts/order.sh has built, with OUT=build/order. TAP_TIMEOUT is the seconds that a
+# test of the C suite may take. The groups suite32 and mixed32
 # run 32-bit programs, with libraries and C suite for 32-bit x86 from OUT32, where scripts/i686.sh has
 # put them.
 set -u -o pipefail
@@ -91,7 +92,7 @@ for group in "${groups[@]}"; do
 	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
 		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
 		--env "OUT32=$out32" --env "I386=$i386" --env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" \
-		--env "DAT_DELAY=${DAT_DELAY-}" "$here/cases.sh" "$name")
+		--env "DAT_DELAY=${DAT_DELAY-}" --env "TAP_TIMEOUT=${TAP_TIMEOUT-}" "$here/cases.sh" "$name")
 	if [ -z "$finished" ]; then
 		number=$((number + 1))
 		bad=$((bad + 1))
