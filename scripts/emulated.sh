@@ -9,8 +9,7 @@
 # adds the standard library of Rust, and where it cannot, this is a SKIP with the reason.
 #
 # Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
-# shared memory between processes; programs that start themselves again; and t_cancel and t_cancel_close, since waits are
-# points of cancellation on x86 alone.
+# shared memory between processes; and programs that start themselves again.
 set -u
 
 # The processor's name in the targets of Rust, in Debian's packages and in qemu's programs.
@@ -42,7 +41,7 @@ runs=(unit)
 programs=("$@")
 demos=()
 if [ "$processor" = aarch64 ]; then
-	[ $# != 0 ] || programs=(t_{atomics,ep,post,rdma})
+	[ $# != 0 ] || programs=(t_{atomics,cancel,cancel_close,ep,post,rdma})
 	runs+=("${programs[@]/#/dat2/soft/}" dat/soft/t_rdma dat2/soft-tcp/t_rdma)
 else
 	[ $# != 0 ] || programs=(t_{atomics,ep,extensions,post,rdma,send})
