@@ -48,3 +48,31 @@ complete() {
 	fi
 	echo "1..$ran"
 }
+
+# for_processor NAME: sets what it takes to build for another processor with Debian's cross compiler, and to run its
+# programs in qemu's emulation of user programs: $target, the compiler $cc (CROSS_CC), $root with its libraries
+# (CROSS_ROOT) and the command $emulator. Fails if the name is not known.
+for_processor() {
+	# Its name in the targets of Rust, in Debian's packages and in qemu's programs.
+	local names
+	case $1 in
+	aarch64) names=(aarch64 aarch64 aarch64) ;;
+	ppc64le) names=(powerpc64le powerpc64le ppc64le) ;;
+	s390x) names=(s390x s390x s390x) ;;
+	*) return 1 ;;
+	esac
+	target=${names[0]}-unknown-linux-gnu
+	cc=${CROSS_CC:-${names[1]}-linux-gnu-gcc}
+	root=${CROSS_ROOT:-/usr/${names[1]}-linux-gnu}
+	emulator=(qemu-"${names[2]}" -L "$root")
+}
+
+# elsewhere COMMAND...: runs it with what it takes to build for that processor. $runner is what its tests are started with
+# in place of the emulator.
+elsewhere() {
+	local variable
+	variable=CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)
+	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
+	env "CARGO_BUILD_TARGET=$target" "${variable}_LINKER=$cc" "${variable}_RUNNER=${runner:-${emulator[*]}}" \
+		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
+}

@@ -5,29 +5,21 @@
 # emulation of user programs: the unit tests of what is written for this processor or depends on its order of bytes or
 # of memory accesses; the programs of the C suite, or a part of them, within one process and over TCP; and the demo
 # between programs of that processor and of this one. For AArch64, which is a part of `make check`, these are few
-# programs and no demo. Prints TAP. Needs Debian's cross compiler (EMULATED_CC) and libraries (EMULATED_ROOT); rustup
+# programs and no demo. Prints TAP. Needs Debian's cross compiler (CROSS_CC) and libraries (CROSS_ROOT); rustup
 # adds the standard library of Rust, and where it cannot, this is a SKIP with the reason.
 #
 # Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
-# shared memory between processes; and programs that start themselves again.
+# shared memory between processes; and programs that start themselves again. scripts/aarch64-vm.sh runs those of AArch64
+# in a virtual machine.
 set -u
 
-# The processor's name in the targets of Rust, in Debian's packages and in qemu's programs.
-case ${1-} in
-aarch64) names=(aarch64 aarch64 aarch64) ;;
-ppc64le) names=(powerpc64le powerpc64le ppc64le) ;;
-s390x) names=(s390x s390x s390x) ;;
-*) echo "usage: $0 aarch64|ppc64le|s390x [PROGRAM]..." >&2 && exit 2 ;;
-esac
-processor=$1
-shift
-target=${names[0]}-unknown-linux-gnu
-cc=${EMULATED_CC:-${names[1]}-linux-gnu-gcc}
-root=${EMULATED_ROOT:-/usr/${names[1]}-linux-gnu}
-emulator=(qemu-"${names[2]}" -L "$root")
-. "${0%/*}/need.sh" "$cc" awk cargo chmod dirname make nproc "${emulator[0]}" rustc sed tail timeout tr
-. "${0%/*}/side-by-side.sh"
 . "${0%/*}/cross.sh"
+
+processor=${1-}
+for_processor "$processor" || { echo "usage: $0 aarch64|ppc64le|s390x [PROGRAM]..." >&2 && exit 2; }
+shift
+. "${0%/*}/need.sh" "$cc" awk cargo chmod dirname env make nproc "${emulator[0]}" rustc sed tail timeout tr
+. "${0%/*}/side-by-side.sh"
 
 cd "$(dirname "$0")/.." || exit 1
 out=$PWD/build/$processor
@@ -49,14 +41,6 @@ else
 	demos=("demo $processor dev" "demo dev $processor")
 fi
 
-# elsewhere COMMAND...: runs it with what it takes to build for the other processor.
-elsewhere() {
-	local variable
-	variable=CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)
-	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
-	env "CARGO_BUILD_TARGET=$target" "${variable}_LINKER=$cc" "${variable}_RUNNER=${emulator[*]}" \
-		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
-}
 {
 	elsewhere cargo test "${unit_tests[@]}" --no-run &&
 		elsewhere make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \

@@ -10,43 +10,38 @@
 # the tools too where the system lacks them.
 #
 # VM_KERNEL=6.1.0-40-amd64 chooses a kernel; otherwise it is the one linux-image-amd64 stands for.
+# VM_ARCH=arm64 makes all this for AArch64, and unpacks programs and libraries for it.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libdat-vm
 host=$cache/host
 
-say() { echo "vm: $*" >&2; }
-die() { say "$*"; exit 1; }
+# shellcheck source=vm/packages.sh
+. "$here/packages.sh"
+# shellcheck source=vm/userland.sh
+. "$here/userland.sh"
 
+arch=${VM_ARCH:-amd64}
+case $arch in
+amd64) qemu=qemu-system-x86_64 packages_of='qemu-system-x86 binutils gcc' cross='' karch=x86 ;;
+arm64)
+	qemu=qemu-system-aarch64 cross=aarch64-linux-gnu- karch=arm64
+	packages_of='qemu-system-arm binutils-aarch64-linux-gnu gcc-aarch64-linux-gnu'
+	;;
+*) die "VM_ARCH is amd64 or arm64, not $arch" ;;
+esac
 [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die 'needs a Debian system on amd64'
 mkdir -p "$cache"
 exec 9>"$cache/build.lock"
 flock 9
 
-# download DIR PACKAGE...: the .deb files, into DIR
-download() {
-	local dir=$1
-	shift
-	mkdir -p "$dir"
-	(cd "$dir" && apt-get -qq -o APT::Sandbox::User=root download "$@" >&2) ||
-		die "cannot download $*; is 'apt-get update' due?"
-}
-
-# unpack DEBS INTO
-unpack() {
-	local deb
-	for deb in "$1"/*.deb; do
-		dpkg -x "$deb" "$2"
-	done
-	rm -r "$1"
-}
-
 # --- programs of the host -------------------------------------------------------------------
 
 export PATH=$PATH:$host/usr/sbin:$host/usr/bin:$host/sbin:$host/bin:/usr/sbin:/sbin
-tools='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod
-	xz:xz-utils zstd:zstd python3:python3 strip:binutils make:make gcc:gcc bc:bc'
+read -r qemu_package binutils compiler <<<"$packages_of"
+tools="$qemu:$qemu_package busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd python3:python3
+	${cross}strip:$binutils make:make ${cross}gcc:$compiler gcc:gcc bc:bc"
 missing=
 for tool in $tools; do
 	command -v "${tool%%:*}" >/dev/null || missing="$missing ${tool##*:}"
@@ -69,12 +64,27 @@ fi
 
 # --- kernel and modules ---------------------------------------------------------------------
 
-kernel=${VM_KERNEL:-$(apt-cache depends linux-image-amd64 2>/dev/null |
-	sed -n 's/.*Depends: linux-image-//p' | head -1)}
+# lists: apt is asked for packages of the machine's processor from here on.
+lists() {
+	[ "$arch" = amd64 ] || [ -n "${APT_CONFIG-}" ] || apt_for "$arch" "$cache/$arch/apt"
+}
+
+# newest: the newest kernel that has been made.
+newest() {
+	# shellcheck disable=SC2012 # names of kernels
+	(cd "$cache" && ls -d [0-9]*-"$arch" 2>/dev/null | sort -V | tail -1) || true
+}
+
+kernel=${VM_KERNEL-}
+# The lists of another architecture are got when something has to be made, not each time.
+[ -n "$kernel" ] || [ "$arch" = amd64 ] || kernel=$(newest)
 if [ -z "$kernel" ]; then
+	lists
+	kernel=$(apt-cache depends "linux-image-$arch" 2>/dev/null |
+		sed -n 's/.*Depends: linux-image-//p' | head -1)
 	# No package lists: what has been built before will do.
-	kernel=$(cd "$cache" && ls -d [0-9]*-amd64 2>/dev/null | sort -V | tail -1)
-	[ -n "$kernel" ] || die "apt does not know linux-image-amd64; is 'apt-get update' due?"
+	[ -n "$kernel" ] || kernel=$(newest)
+	[ -n "$kernel" ] || die "apt does not know linux-image-$arch; is 'apt-get update' due?"
 fi
 dir=$cache/$kernel
 mkdir -p "$dir"
@@ -83,19 +93,30 @@ version=$(grep -oE '^[0-9]+\.[0-9]+' <<<"$kernel")
 if [ ! -f "$dir/vmlinux" ]; then
 	say "unpacking kernel $kernel"
 	rm -rf "$dir/debs" "$dir/image"
+	lists
 	download "$dir/debs" "linux-image-$kernel"
 	unpack "$dir/debs" "$dir/image"
-	# Decompressing the kernel under emulation takes longer than booting it.
-	python3 "$here/vmlinux.py" "$dir/image/boot/vmlinuz-$kernel" >"$dir/vmlinux.new"
+	# Decompressing the kernel under emulation takes longer than booting it. That for AArch64 is not compressed.
+	case $arch in
+	amd64) python3 "$here/vmlinux.py" "$dir/image/boot/vmlinuz-$kernel" >"$dir/vmlinux.new" ;;
+	*) cp "$dir/image/boot/vmlinuz-$kernel" "$dir/vmlinux.new" ;;
+	esac
 	mv "$dir/vmlinux.new" "$dir/vmlinux"
 fi
 
 if [ ! -f "$dir/siw.ko" ]; then
 	say "building siw for $kernel"
 	rm -rf "$dir/debs" "$dir/build"
+	lists
 	mapfile -t packages < <(apt-cache depends "linux-headers-$kernel" |
 		sed -nE 's/.*Depends: (linux-(headers|kbuild|compiler)-.*)/\1/p')
-	download "$dir/debs" "linux-headers-$kernel" "${packages[@]}"
+	for package in "linux-headers-$kernel" "${packages[@]}"; do
+		case $package in
+		# Its programs run here, for whichever processor the build is.
+		linux-kbuild-*) (unset APT_CONFIG && download "$dir/debs" "$package") ;;
+		*) download "$dir/debs" "$package" ;;
+		esac
+	done
 	unpack "$dir/debs" "$dir/build"
 	headers=$dir/build/usr/src/linux-headers-$kernel
 	# The headers name each other by the paths they would be installed in.
@@ -105,25 +126,40 @@ if [ ! -f "$dir/siw.ko" ]; then
 	unpack "$dir/debs" "$dir/build"
 	source=linux-source-$version/drivers/infiniband/sw/siw
 	tar -C "$dir/build" -xf "$dir/build/usr/src/linux-source-$version.tar.xz" "$source"
-	make -s -C "$headers" M="$dir/build/$source" CONFIG_RDMA_SIW=m -j"$(nproc)" modules >&2
-	strip --strip-debug -o "$dir/siw.ko.new" "$dir/build/$source/siw.ko"
+	make -s -C "$headers" M="$dir/build/$source" ARCH="$karch" CROSS_COMPILE="$cross" CONFIG_RDMA_SIW=m \
+		-j"$(nproc)" modules >&2
+	"${cross}strip" --strip-debug -o "$dir/siw.ko.new" "$dir/build/$source/siw.ko"
 	mv "$dir/siw.ko.new" "$dir/siw.ko"
 	rm -rf "$dir/build"
+fi
+
+# --- programs for another processor -----------------------------------------------------------
+
+userland=
+busybox=$(command -v busybox)
+if [ "$arch" != amd64 ]; then
+	userland=$cache/$arch/userland
+	if [ ! -d "$userland" ]; then
+		say "unpacking programs and libraries for $arch"
+		lists
+		userland "$userland"
+	fi
+	busybox=$userland/usr/bin/busybox
 fi
 
 # --- initramfs ------------------------------------------------------------------------------
 
 # What the root file system needs, and then the devices.
 first='virtio_pci 9pnet_virtio 9p overlay'
-then='dummy veth crc32_pclmul crc32_generic crc32c_generic libcrc32c ib_uverbs ib_umad rdma_ucm
-	rdma_rxe siw'
+then='dummy veth crc32_generic crc32c_generic libcrc32c ib_uverbs ib_umad rdma_ucm rdma_rxe siw'
+[ "$arch" != amd64 ] || then="crc32_pclmul $then"
 initramfs=$dir/initramfs-$(cat "$here/build.sh" "$here/init" | sha256sum | cut -c 1-12).cpio
 
 if [ ! -f "$initramfs" ]; then
 	root=$dir/initramfs
 	rm -rf "$root" "$dir"/initramfs-*.cpio
-	mkdir -p "$root"/{bin,proc,sys,dev,lower,overlay,new,modules}
-	cp "$(command -v busybox)" "$root/bin/busybox"
+	mkdir -p "$root"/{bin,proc,sys,dev,lower,userland,overlay,new,modules}
+	cp "$busybox" "$root/bin/busybox"
 	install -m 755 "$here/init" "$root/init"
 	install -D -m 644 "$dir/siw.ko" "$dir/image/lib/modules/$kernel/extra/siw.ko"
 	depmod -b "$dir/image" "$kernel"
@@ -152,7 +188,7 @@ if [ ! -f "$initramfs" ]; then
 			*.zst) zstd -dcq "$file" >"$root/modules/$name" ;;
 			*) cp "$file" "$root/modules/$name" ;;
 			esac
-			strip --strip-debug "$root/modules/$name"
+			"${cross}strip" --strip-debug "$root/modules/$name"
 			echo "$name"
 		done <"$root/modules/$stage.files" >"$root/modules/$stage"
 		rm "$root/modules/$stage.files"
@@ -167,4 +203,7 @@ vm_cache='$cache'
 vm_host='$host'
 vm_kernel='$dir/vmlinux'
 vm_initramfs='$initramfs'
+vm_arch='$arch'
+vm_qemu='$qemu'
+vm_userland='$userland'
 END

@@ -9,7 +9,7 @@
 # the libraries that scripts/order.sh has built, with OUT=build/order. TAP_TIMEOUT is the seconds that a
 # test of the C suite may take. The groups suite32 and mixed32
 # run 32-bit programs, with libraries and C suite for 32-bit x86 from OUT32, where scripts/i686.sh has
-# put them.
+# put them. VM_ARCH=arm64 is a machine of AArch64, with CC for it and OUT=build/aarch64; its group is suite.
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,7 +34,10 @@ if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
 	echo '1..0 # SKIP the machine is made of Debian packages for amd64'
 	exit 0
 fi
-make -s -C "$here/progs" OUT="$out/vm" LIB="$out/lib" >&2 || exit 1
+programs=()
+# rdma_peer needs the headers and libraries of rdma-core, which there are for this processor alone.
+[ "${VM_ARCH:-amd64}" = amd64 ] || programs=("$out"/vm/dat_{peer,many,behaviour})
+make -s -C "$here/progs" OUT="$out/vm" LIB="$out/lib" ${programs[@]+"${programs[@]}"} >&2 || exit 1
 i386=
 case " ${groups[*]}" in *32:*) i386=$("$here/i386.sh") || exit 1 ;; esac
 
@@ -92,7 +95,8 @@ for group in "${groups[@]}"; do
 	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
 		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
 		--env "OUT32=$out32" --env "I386=$i386" --env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" \
-		--env "DAT_DELAY=${DAT_DELAY-}" --env "TAP_TIMEOUT=${TAP_TIMEOUT-}" "$here/cases.sh" "$name")
+		--env "DAT_DELAY=${DAT_DELAY-}" \
+		${TAP_TIMEOUT:+--env "TAP_TIMEOUT=$TAP_TIMEOUT"} "$here/cases.sh" "$name")
 	if [ -z "$finished" ]; then
 		number=$((number + 1))
 		bad=$((bad + 1))

@@ -90,18 +90,28 @@ flock -n 8 || {
 	flock 8
 }
 
+# What differs between processors. On AArch64 the model is one without the instructions that are slow to emulate.
+machine='-M q35 -cpu max -device isa-debug-exit,iobase=0xf4,iosize=0x04'
+append='console=ttyS0 tsc=reliable no_timer_check'
 # shellcheck disable=SC2154 # from build.sh
+if [ "$vm_arch" = arm64 ]; then
+	machine='-M virt,gic-version=3 -cpu neoverse-n1'
+	append='console=ttyAMA0'
+	shares+=(-fsdev "local,id=userland,path=$vm_userland,security_model=none,readonly=on,multidevs=remap"
+		-device virtio-9p-pci,fsdev=userland,mount_tag=userland)
+fi
+
+# shellcheck disable=SC2154,SC2086 # from build.sh; lists of words
 boot() {
 	LD_LIBRARY_PATH=$vm_host/usr/lib/x86_64-linux-gnu:$vm_host/lib/x86_64-linux-gnu \
 		QEMU_MODULE_DIR=$vm_host/usr/lib/x86_64-linux-gnu/qemu \
-		exec qemu-system-x86_64 ${shares[@]+"${shares[@]}"} \
+		exec "$vm_qemu" ${shares[@]+"${shares[@]}"} \
 		-nodefaults -no-user-config -display none -monitor none -no-reboot \
-		-M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu max -smp 2 -m "${VM_MEMORY:-2048}" \
+		$machine -accel "${VM_ACCEL:-tcg,thread=multi}" -smp 2 -m "${VM_MEMORY:-2048}" \
 		-kernel "$vm_kernel" -initrd "$vm_initramfs" \
-		-append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic reboot=t \
-mitigations=off tsc=reliable no_timer_check nowatchdog random.trust_cpu=on net.ifnames=0 \
-rcupdate.rcu_cpu_stall_suppress=1" \
-		-serial "file:$job/console" -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
+		-append "$append quiet loglevel=4 panic=-1 oops=panic reboot=t \
+mitigations=off nowatchdog random.trust_cpu=on net.ifnames=0 rcupdate.rcu_cpu_stall_suppress=1" \
+		-serial "file:$job/console" \
 		-fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
 		-fsdev "local,id=job,path=$job,security_model=none,multidevs=remap" \

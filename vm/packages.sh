@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# For scripts that source this file: Debian's packages, downloaded with apt-get from the sources of this system and
+# unpacked. Nothing is installed, and dpkg need not know the architecture.
+
+say() { echo "vm: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+# download DIR PACKAGE...: the .deb files, into DIR
+download() {
+	local dir=$1
+	shift
+	mkdir -p "$dir"
+	(cd "$dir" && apt-get -qq -o APT::Sandbox::User=root download "$@" >&2) ||
+		die "cannot download $*; is 'apt-get update' due?"
+}
+
+# unpack DEBS INTO
+unpack() {
+	local deb
+	for deb in "$1"/*.deb; do
+		dpkg -x "$deb" "$2"
+	done
+	rm -r "$1"
+}
+
+# apt_for ARCHITECTURE DIR: from here on apt-get and apt-cache are for this architecture, with lists in DIR.
+apt_for() {
+	mkdir -p "$2"/{state/lists/partial,cache/archives/partial}
+	: >"$2/status"
+	cat >"$2/conf" <<-END
+		APT::Architecture "$1";
+		APT::Architectures { "$1"; };
+		APT::Sandbox::User "root";
+		Dir::State "$2/state";
+		Dir::State::status "$2/status";
+		Dir::Cache "$2/cache";
+	END
+	export APT_CONFIG=$2/conf
+	# The lists that it has got may do.
+	apt-get -qq update >&2 || true
+}
