@@ -294,6 +294,7 @@ mod tests {
             };
             // SAFETY: only numbers, each of which is a descriptor or none.
             let dup2 = |from: RawFd, to| unsafe { libc::dup2(from, to) } == to;
+            // SAFETY: the byte is valid.
             let is_written = |fd| unsafe { libc::write(fd, [0_u8; 1].as_ptr().cast(), 1) } == 1;
             let are_open = |want: [bool; 3]| [0, 1, 2].map(|fd| is_open(&fd)) == want;
             STREAMS.for_each(close);
