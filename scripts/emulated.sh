@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# emulated.sh PROCESSOR [PROGRAM]...: builds the libraries for another processor and runs them there, in qemu's
-# emulation of user programs: the unit tests of what is written for this processor or depends on its order of bytes or
-# of memory accesses; the programs of the C suite, or a part of them, within one process and over TCP; and the demo
-# between programs of that processor and of this one. For AArch64, which is a part of `make check`, these are few
-# programs and no demo. Prints TAP. Needs Debian's cross compiler (CROSS_CC) and libraries (CROSS_ROOT); rustup
+# emulated.sh [PROCESSOR [PROGRAM]...]: builds the libraries for another processor, AArch64 unless named, and runs them
+# there, in qemu's emulation of user programs: the unit tests of what is written for this processor or depends on its
+# order of bytes or of memory accesses; the programs of the C suite, or a part of them, within one process and over TCP;
+# and the demo between programs of that processor and of this one. For AArch64, which is a part of `make check`, these
+# are few programs and no demo. Prints TAP. Needs Debian's cross compiler (CROSS_CC) and libraries (CROSS_ROOT); rustup
 # adds the standard library of Rust, and where it cannot, this is a SKIP with the reason.
 #
 # Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
@@ -15,9 +15,9 @@ set -u
 
 . "${0%/*}/cross.sh"
 
-processor=${1-}
-for_processor "$processor" || { echo "usage: $0 aarch64|ppc64le|s390x [PROGRAM]..." >&2 && exit 2; }
-shift
+processor=${1:-aarch64}
+for_processor "$processor" || { echo "usage: $0 [aarch64|ppc64le|s390x [PROGRAM]...]" >&2 && exit 2; }
+shift $(($# > 0))
 . "${0%/*}/need.sh" "$cc" awk cargo chmod dirname env make nproc "${emulator[0]}" rustc sed tail timeout tr
 . "${0%/*}/side-by-side.sh"
 

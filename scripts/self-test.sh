@@ -33,10 +33,11 @@ check() {
 
 # --- programs that are missing --------------------------------------------------------------
 
-# needed SCRIPT: what it reads need.sh for.
+# needed SCRIPT: what it reads need.sh for. Scripts that know several processors are for AArch64 without an argument.
 needed() {
 	sed -e :a -e '/\\$/N; s/\\\n//; ta' "$1" | sed -n 's/^\. .*\/need\.sh" //p' |
-		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z0-9_]+:-([a-z0-9-]+)\}"/\1/g'
+		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z0-9_]+:-([a-z0-9-]+)\}"/\1/g' \
+			-e 's/"\$cc"/aarch64-linux-gnu-gcc/' -e 's/"\$\{emulator\[0\]\}"/qemu-aarch64/'
 }
 
 # names_what_is_missing SCRIPT PROGRAM...: the script ends at once, and names each of them.

@@ -10,6 +10,7 @@
 # the tools too where the system lacks them.
 #
 # VM_KERNEL=6.1.0-40-amd64 chooses a kernel; otherwise it is the one linux-image-amd64 stands for.
+# VM_SUITE=bookworm-backports takes that of another suite of Debian.
 # VM_ARCH=arm64 makes all this for AArch64, and unpacks programs and libraries for it.
 set -euo pipefail
 
@@ -64,9 +65,11 @@ fi
 
 # --- kernel and modules ---------------------------------------------------------------------
 
-# lists: apt is asked for packages of the machine's processor from here on.
+suite=${VM_SUITE-}
+
+# lists: apt is asked for packages of the machine's processor, and of the suite, from here on.
 lists() {
-	[ "$arch" = amd64 ] || [ -n "${APT_CONFIG-}" ] || apt_for "$arch" "$cache/$arch/apt"
+	[ "$arch$suite" = amd64 ] || [ -n "${APT_CONFIG-}" ] || apt_for "$arch" "$cache/apt/$arch-$suite" "$suite"
 }
 
 # newest: the newest kernel that has been made.
@@ -77,7 +80,7 @@ newest() {
 
 kernel=${VM_KERNEL-}
 # The lists of another architecture are got when something has to be made, not each time.
-[ -n "$kernel" ] || [ "$arch" = amd64 ] || kernel=$(newest)
+[ -n "$kernel" ] || [ "$arch" = amd64 ] || [ -n "$suite" ] || kernel=$(newest)
 if [ -z "$kernel" ]; then
 	lists
 	kernel=$(apt-cache depends "linux-image-$arch" 2>/dev/null |
@@ -113,7 +116,7 @@ if [ ! -f "$dir/siw.ko" ]; then
 	for package in "linux-headers-$kernel" "${packages[@]}"; do
 		case $package in
 		# Its programs run here, for whichever processor the build is.
-		linux-kbuild-*) (unset APT_CONFIG && download "$dir/debs" "$package") ;;
+		linux-kbuild-*) (unset APT_CONFIG && arch=amd64 && lists && download "$dir/debs" "$package") ;;
 		*) download "$dir/debs" "$package" ;;
 		esac
 	done
@@ -126,8 +129,9 @@ if [ ! -f "$dir/siw.ko" ]; then
 	unpack "$dir/debs" "$dir/build"
 	source=linux-source-$version/drivers/infiniband/sw/siw
 	tar -C "$dir/build" -xf "$dir/build/usr/src/linux-source-$version.tar.xz" "$source"
+	# Without type information (BTF), for which newer kernels need another program.
 	make -s -C "$headers" M="$dir/build/$source" ARCH="$karch" CROSS_COMPILE="$cross" CONFIG_RDMA_SIW=m \
-		-j"$(nproc)" modules >&2
+		CONFIG_DEBUG_INFO_BTF_MODULES= -j"$(nproc)" modules >&2
 	"${cross}strip" --strip-debug -o "$dir/siw.ko.new" "$dir/build/$source/siw.ko"
 	mv "$dir/siw.ko.new" "$dir/siw.ko"
 	rm -rf "$dir/build"

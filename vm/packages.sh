@@ -25,8 +25,10 @@ unpack() {
 	rm -r "$1"
 }
 
-# apt_for ARCHITECTURE DIR: from here on apt-get and apt-cache are for this architecture, with lists in DIR.
+# apt_for ARCHITECTURE DIR [SUITE]: from here on apt-get and apt-cache are for this architecture, with lists in DIR, and
+# for this suite of the mirror of Debian that this system uses.
 apt_for() {
+	local mirror
 	mkdir -p "$2"/{state/lists/partial,cache/archives/partial}
 	: >"$2/status"
 	cat >"$2/conf" <<-END
@@ -37,6 +39,16 @@ apt_for() {
 		Dir::State::status "$2/status";
 		Dir::Cache "$2/cache";
 	END
+	if [ -n "${3-}" ]; then
+		mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
+			head -1)
+		[ -n "$mirror" ] || die 'apt knows no mirror of Debian on this machine'
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $3 main" >"$2/sources.list"
+		cat >>"$2/conf" <<-END
+			Dir::Etc::sourcelist "$2/sources.list";
+			Dir::Etc::sourceparts "/dev/null";
+		END
+	fi
 	export APT_CONFIG=$2/conf
 	# The lists that it has got may do.
 	apt-get -qq update >&2 || true
