@@ -52,6 +52,7 @@ fn server() {
     let Ok(count) = std::env::var(COUNT) else {
         return;
     };
+    dat_core::testing::log_sink::install();
     let device = Soft::open(PARAMS).unwrap();
     let (tx, requests) = channel();
     let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
@@ -88,7 +89,9 @@ fn limited() {
 fn bursts_of_an_ordinary_user() {
     let bursts = [(); 6].map(|()| {
         let mut command = itself::command("limited");
-        command.env(LIMITED, "").stderr(Stdio::piped());
+        // The log says why an attempt has failed, of either end.
+        command.env(LIMITED, "").env("DAT_DBG_TYPE", "2");
+        command.stderr(Stdio::piped());
         // SAFETY: the function makes system calls.
         unsafe { command.pre_exec(limit) };
         command.spawn().unwrap()
@@ -101,6 +104,7 @@ fn bursts_of_an_ordinary_user() {
 }
 
 fn burst() {
+    dat_core::testing::log_sink::install();
     let mut command = itself::command("server");
     command.env(COUNT, count().to_string());
     let mut server = Itself::start(command).unwrap();
