@@ -81,6 +81,7 @@ unit() {
 		device::soft::mem::{probe,region::tests::memory_must_be_there}
 		device::soft::socket::tests::the_kernel_counts_what_is_unacknowledged
 		key_table::tests::{keys_of_one_entry,successive_keys}_have_no_relation # start themselves
+		library_use::tests::a_child_is_not_in_the_middle_of_a_call # limits of time that emulation does not keep
 	)
 	[ "$processor" != aarch64 ] || chosen=(guarded handle:: iwarp::crc iwarp::tests)
 	for test in "${left_out[@]}"; do
