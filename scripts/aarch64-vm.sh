@@ -27,7 +27,8 @@ export TAP_TIMEOUT=300 VM_TIMEOUT=$limit
 {
 	# As the runner of tests, echo prints where their program is.
 	unit_tests=$(runner=echo elsewhere cargo test --locked --lib) &&
-		elsewhere make --no-print-directory -j"$(nproc)" PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' libs ctest-bin
+		elsewhere make --no-print-directory -j"$(nproc)" PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
+			libs ctest-bin
 } >&2 || {
 	echo 'Bail out! the build for AArch64 has failed'
 	exit 1

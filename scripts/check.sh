@@ -194,6 +194,8 @@ if [ -n "${LONG-}" ]; then
 	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe behaviour:rxe)
 	i686_runs= i686_unit=all
 	export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+	# The C suite as a whole takes more than half an hour in the machine.
+	export VM_TIMEOUT=${VM_TIMEOUT:-5400}
 else
 	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
 	i686_runs='dat:soft-tcp dat2:soft-shm'

@@ -67,8 +67,8 @@ for_processor() {
 	emulator=(qemu-"${names[2]}" -L "$root")
 }
 
-# elsewhere COMMAND...: runs it with what it takes to build for that processor. $runner is what its tests are started with
-# in place of the emulator.
+# elsewhere COMMAND...: runs it with what it takes to build for that processor. $runner is what its tests are started
+# with in place of the emulator.
 elsewhere() {
 	local variable
 	variable=CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)

@@ -184,6 +184,7 @@ pub(crate) fn claim(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::tests::Forks;
 
     #[test]
     fn headers_are_read_as_they_were_written() {
@@ -258,6 +259,8 @@ mod tests {
 
     #[test]
     fn one_listener_has_a_claim() {
+        // A child of another test has a copy of the claim for a moment.
+        let _forks = Forks::of_this_test();
         let qual = u64::from(std::process::id()) << 32 | 0x9a7e_0001;
         let address = Some("127.0.0.1:0".parse().unwrap());
         let first = claim(qual, address).unwrap();
