@@ -51,7 +51,7 @@ complete() {
 
 # for_processor NAME: sets what it takes to build for another processor with Debian's cross compiler, and to run its
 # programs in qemu's emulation of user programs: $target, the compiler $cc (CROSS_CC), $root with its libraries
-# (CROSS_ROOT) and the command $emulator. Fails if the name is not known.
+# (CROSS_ROOT), and the command $emulator, which is $runner too. Fails if the name is not known.
 for_processor() {
 	# Its name in the targets of Rust, in Debian's packages and in qemu's programs.
 	local names
@@ -65,14 +65,27 @@ for_processor() {
 	cc=${CROSS_CC:-${names[1]}-linux-gnu-gcc}
 	root=${CROSS_ROOT:-/usr/${names[1]}-linux-gnu}
 	emulator=(qemu-"${names[2]}" -L "$root")
+	runner=${emulator[*]}
 }
 
-# elsewhere COMMAND...: runs it with what it takes to build for that processor. $runner is what its tests are started
-# with in place of the emulator.
+# elsewhere COMMAND...: runs it with what it takes to build for $target with the compiler $cc. Tests are started with the
+# command $runner.
 elsewhere() {
 	local variable
 	variable=CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)
 	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
-	env "CARGO_BUILD_TARGET=$target" "${variable}_LINKER=$cc" "${variable}_RUNNER=${runner:-${emulator[*]}}" \
+	env "CARGO_BUILD_TARGET=$target" "${variable}_LINKER=$cc" "${variable}_RUNNER=$runner" \
 		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
+}
+
+# demo SERVER CLIENT LOG: the demo between programs of these two builds, as TAP.
+demo() {
+	if CLIENT=build/$2 scripts/demo.sh "build/$1" --quick >"$3" 2>&1; then
+		echo "ok 1 - $1_and_$2"
+	else
+		sed 's/^/# /' "$3"
+		echo "not ok 1 - $1_and_$2"
+	fi
+	echo 1..1
+	echo 'exit status 0'
 }

@@ -90,25 +90,12 @@ unit() {
 	elsewhere cargo test "${unit_tests[@]}" -- "${chosen[@]}" 2>&1 | unit_tap
 }
 
-# demo SERVER CLIENT: the demo between programs of these two builds, which are connected over TCP
-demo() {
-	local log=$out/log/demo-$1-$2
-	if CLIENT=build/$2 LIMIT=600 scripts/demo.sh "build/$1" --quick >"$log" 2>&1; then
-		echo "ok 1 - $1_and_$2"
-	else
-		sed 's/^/# /' "$log"
-		echo "not ok 1 - $1_and_$2"
-	fi
-	echo 1..1
-	echo 'exit status 0'
-}
-
 # run NAME: prints what is run under this name as TAP, with the name before that of each test.
 run() {
 	case $1 in
 	unit) unit ;;
 	# shellcheck disable=SC2086 # two words
-	demo*) demo ${1#demo } ;;
+	demo*) LIMIT=600 demo ${1#demo } "$out/log/${1// /-}" ;;
 	*) program "$1" ;;
 	esac | complete "$processor" "${1%% *}"
 }

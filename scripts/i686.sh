@@ -8,7 +8,7 @@
 # libraries (I686_ROOT); rustup adds the standard library of Rust. Where it cannot, or where the kernel runs no 32-bit
 # programs, this is a SKIP with the reason.
 set -u
-. "${0%/*}/need.sh" "${I686_CC:-i686-linux-gnu-gcc}" awk cargo dirname make nproc rustc tail timeout
+. "${0%/*}/need.sh" "${I686_CC:-i686-linux-gnu-gcc}" awk cargo dirname env make nproc rustc sed tail timeout tr
 . "${0%/*}/side-by-side.sh"
 . "${0%/*}/cross.sh"
 
@@ -25,12 +25,11 @@ programs=("$@")
 	skip_all "this kernel runs no 32-bit programs: $(tail -1 "$out/loader.log")"
 need_target $target "$out/rustup.log"
 
+runner="env LD_LIBRARY_PATH=$root/lib"
+
 # i686 COMMAND...: runs it with what it takes to build for 32 bits.
 i686() {
-	# The crates that only tests of this machine and benchmarks need are not built (Cargo.toml).
-	env CARGO_BUILD_TARGET=$target "CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=$cc" \
-		"CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_RUNNER=env LD_LIBRARY_PATH=$root/lib" \
-		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated -C link-arg=$loader" "$@"
+	RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=$loader" elsewhere "$@"
 }
 unit_tests=(--locked --package dat-core --lib)
 {
@@ -55,17 +54,6 @@ layout() {
 	i686 env "CC=$cc" DAT_CHECK_VERBS=1 cargo test --locked --test verbs_layout 2>&1 | unit_tap | complete i686 layout
 }
 
-# demo SERVER CLIENT: the demo between programs of these two builds
-demo() {
-	if CLIENT=build/$2 LIBRARIES=$root/lib scripts/demo.sh "build/$1" --quick >"$out/log/demo-$1-$2" 2>&1; then
-		echo "ok 1 - i686/demo/$1_and_$2"
-	else
-		sed 's/^/# /' "$out/log/demo-$1-$2"
-		echo "not ok 1 - i686/demo/$1_and_$2"
-	fi
-	echo 1..1
-}
-
 # suite: the C suite, whose runs mostly wait
 suite() {
 	{
@@ -77,7 +65,8 @@ suite() {
 # run NAME: prints what is run under this name as TAP.
 run() {
 	case $1 in
-	demo*) demo ${1#demo } ;;
+	# shellcheck disable=SC2086 # two words
+	demo*) LIBRARIES=$root/lib demo ${1#demo } "$out/log/${1// /-}" | complete i686 demo ;;
 	*) "$1" ;;
 	esac
 }
