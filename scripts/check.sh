@@ -204,7 +204,7 @@ else
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_rmr_invalidate t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|zero_based|zero_based_rmr)|behaviour/@(connection|rejected|nobody_listens|graceful|twice|with_receives|connected_again|messages|segments|operations|write_with_an_unknown_key|every))*'
+	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|rmr_invalidate|send|counters|unmapped|zero_based|zero_based_rmr)|behaviour/@(connection|rejected|nobody_listens|graceful|twice|with_receives|connected_again|messages|segments|operations|write_with_an_unknown_key|every))*'
 	vm=(iwarp:siw yama:siw suite:rxe behaviour:rxe)
 fi
 

@@ -92,6 +92,8 @@ static void close_query__of_an_open_ia(void)
 	DAT_EP_HANDLE ep;
 
 	rig_up(&rig);
+	if (rig.attr.extension_supported == DAT_EXTENSION_NONE)
+		tap_unsupported("extensions of an IA that is open");
 	CHECK_RET(dat_ib_close_query(rig.ia), DAT_INVALID_HANDLE);
 	ep = make_ep(&rig, NULL);
 	OK(dat_ep_query(ep, DAT_EP_FIELD_IA_HANDLE, &param));

@@ -108,14 +108,11 @@ static void fault(void)
 }
 
 /* A transfer of each kind from and to memory that is not there, each on a connection of its own.
- * No handler of the program is called. */
+ * No handler of the program is called. A device has the pages pinned; the driver copies what is short. */
 static void transfers_fail(void)
 {
 	int calls = seen.calls;
 
-	if (!is_exact())
-		tap_unsupported(
-			"the device holds the memory of regions, whatever the program may access");
 	for (int kind = 0; kind < 3; kind++) {
 		DAT_LMR_TRIPLET segment;
 		DAT_EVD_HANDLE evd;
@@ -125,16 +122,20 @@ static void transfers_fail(void)
 		segment = dx_local(mb.local, mb.at, SIZE);
 		OK(dat_ep_post_recv(p.ep_b, 1, &segment, cookie(9), DAT_COMPLETION_DEFAULT_FLAG));
 		if (kind == 0) {
-			OK(a_sends(10, 100, 1, DAT_COMPLETION_DEFAULT_FLAG));
+			OK(a_sends(10, 50, 1, DAT_COMPLETION_DEFAULT_FLAG));
 		} else if (kind == 1) {
 			OK(a_writes(0, 0, 100000, 1, DAT_COMPLETION_DEFAULT_FLAG));
 		} else {
 			OK(a_reads(8, 0, 8, 1, DAT_COMPLETION_DEFAULT_FLAG));
 		}
 		evd = p.a.request_evd;
-		EXPECT_DTO(evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
-		EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-		EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+		if (is_exact()) {
+			EXPECT_DTO(evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
+			EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+			EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+		} else {
+			EXPECT_DTO(evd, 1, DAT_DTO_SUCCESS);
+		}
 		REQUIRE(mprotect(ma.at, SIZE, PROT_READ | PROT_WRITE) == 0);
 		down();
 	}

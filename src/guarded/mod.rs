@@ -18,12 +18,9 @@
 mod arch;
 mod entries;
 mod handler;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) use self::table::table_entry;
 
 /// Whether other processors see the stores of a processor in their order.
 pub(crate) const STORES_IN_ORDER: bool = cfg!(any(
@@ -250,4 +247,15 @@ pub(crate) fn is_readable(at: *const u8, len: usize) -> Result<(), CopyFault> {
         0 => Ok(()),
         _ => Err(CopyFault::Source),
     }
+}
+
+/// [`is_readable`] of at most a page, in as few instructions as can be.
+#[inline(always)]
+pub(crate) fn is_short_readable(at: *const u8, len: usize) -> bool {
+    debug_assert!(len <= 4096);
+    #[cfg(not(target_arch = "x86_64"))]
+    return is_readable(at, len).is_ok();
+    // SAFETY: nothing is written, and memory that cannot be read is a result.
+    #[cfg(target_arch = "x86_64")]
+    return len == 0 || unsafe { arch::are_ends_readable(at, len) };
 }

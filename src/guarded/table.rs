@@ -1,13 +1,20 @@
 //! How guarded instructions are written down: assembly with its entry in the table of the handler.
 
 /// The table entry for the instructions from label 2 to label 3, which go on at label 4 after a
-/// fault.
+/// fault, or at the one that is named.
 macro_rules! table_entry {
     () => {
-        ".pushsection libdat_guarded, \"aR\", %progbits
-        .balign 4
-        .long 2b - ., 3b - ., 4b - .
-        .popsection"
+        $crate::guarded::table::table_entry!("4b")
+    };
+    ($resume:literal) => {
+        concat!(
+            ".pushsection libdat_guarded, \"aR\", %progbits
+            .balign 4
+            .long 2b - ., 3b - ., ",
+            $resume,
+            " - .
+            .popsection"
+        )
     };
 }
 pub(crate) use table_entry;

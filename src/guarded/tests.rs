@@ -221,8 +221,22 @@ fn pages_that_can_be_read() {
             Err(CopyFault::Source)
         );
     }
+    for len in 0..200 {
+        assert!(is_short_readable(pages.end(len), len));
+    }
+    for (offset, len) in [
+        (2 * PAGE, 1),
+        (2 * PAGE, 64),
+        (2 * PAGE - 1, 2),
+        (2 * PAGE - 7, 8),
+        (3 * PAGE - 1, 2),
+        (3 * PAGE - 63, 64),
+    ] {
+        assert!(!is_short_readable(pages.start(offset), len));
+    }
     pages.protect(1..3, MprotectFlags::READ);
     assert_eq!(is_readable(pages.start(0), 2 * PAGE), Ok(()));
+    assert!(is_short_readable(pages.start(0), PAGE));
 }
 
 /// The processor decides which of them [`copy`] uses.

@@ -27,6 +27,7 @@ use crate::device::events::QpEvent;
 use crate::device::netif;
 use crate::device::qualifier::{self, QualHeader, Sought};
 use crate::device::{CmEvent, DeviceError};
+use crate::guarded;
 
 /// Why a connection is broken that the peer has ended after the device had stopped the queue pair.
 const PEER_FAILED: &str = "a request of the peer failed";
@@ -305,6 +306,7 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     if let (Some(local), Some(remote)) = id.addrs() {
         state.addrs = Some((local, remote));
     }
+    guarded::install_handlers();
     // Before the consumer is notified, so that it can post requests then.
     {
         let mut sq = qp.sq.lock();

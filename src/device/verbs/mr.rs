@@ -13,6 +13,7 @@ use crate::lock::Mutex;
 use super::library_use::LibraryUse;
 use super::{Verbs, limits, sys};
 use crate::device::{Access, Addressing, DeviceError, MemoryRegion, PostError, Sge};
+use crate::guarded;
 
 /// A protection domain.
 pub struct Pd {
@@ -337,6 +338,8 @@ impl Mr {
                 _ => DeviceError::Resources,
             }
         })?;
+        // Before a post can read the memory.
+        guarded::install_handlers();
         // SAFETY: it was just made.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
         let region = Region {

@@ -147,6 +147,31 @@ pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64)
     (fault, before)
 }
 
+/// Whether the first and the last byte of a range of at least one byte can be read. A part of posts, so that it needs
+/// no register but `rax`, and nothing is tested where all is as usual.
+///
+/// # Safety
+/// None; as the other functions.
+#[inline(always)]
+pub unsafe fn are_ends_readable(at: *const u8, len: usize) -> bool {
+    // SAFETY: nothing is written; a fault has an entry in the table, and goes on at the block.
+    unsafe {
+        asm!(
+            "2:",
+            "cmp byte ptr [{at}], 0",
+            "cmp byte ptr [{at} + {len} - 1], 0",
+            "3:",
+            table_entry!("{fault}"),
+            at = in(reg) at,
+            len = in(reg) len,
+            fault = label { return false },
+            out("rax") _,
+            options(nostack, readonly),
+        );
+    }
+    true
+}
+
 /// Reads a byte of each page of a range of at least one byte.
 ///
 /// # Safety

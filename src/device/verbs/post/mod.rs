@@ -10,6 +10,7 @@ mod request;
 use std::ffi::c_int;
 use std::hint::black_box;
 use std::ops::DerefMut;
+use std::ptr::with_exposed_provenance;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,6 +29,7 @@ use super::wr_table::Numbered;
 use crate::device::{
     ATOMIC_LEN, Access, Completion, PostError, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
 };
+use crate::guarded;
 use crate::handle::Guard;
 
 /// Segments a request can have: the limit of this library, whatever the device takes.
@@ -209,7 +211,9 @@ fn total(sges: &[Sge]) -> u64 {
     }
 }
 
-/// Whether the processor may copy all segments into the request.
+/// Whether the processor may copy all segments into the request, and can do so: what the program has unmapped or
+/// protected since it was registered would end the process in the driver, while the device has it still. What
+/// another thread unmaps meanwhile is not seen.
 #[inline(always)]
 fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool {
     let regions = &hw.device.regions;
@@ -218,6 +222,10 @@ fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool 
     }
     for sge in sges {
         if !regions.may_read(cache, || hw.pd(), sge) {
+            return false;
+        }
+        let at = with_exposed_provenance(sge.addr as usize);
+        if !guarded::is_short_readable(at, sge.len as usize) {
             return false;
         }
     }

@@ -6,7 +6,7 @@
 
 use std::arch::naked_asm;
 
-use crate::guarded::table_entry;
+use crate::guarded::table::table_entry;
 
 /// Bytes of a block: four registers of 512 bits, or eight of 256.
 pub(super) const BLOCK: usize = 256;
