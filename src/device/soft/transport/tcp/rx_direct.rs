@@ -23,7 +23,7 @@ use crate::device::soft::mem::ranges::Ranges;
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Sge};
-use crate::guarded::CopyFault;
+use crate::guarded::{self, CopyFault};
 use crate::handle::Guard;
 use crate::kernel;
 
@@ -159,7 +159,7 @@ impl Placing {
         ranges.push_segments(at, self.missing() as u64, tail) as usize
     }
 
-    /// Copies bytes of the payload to their place, and adds them to the sum.
+    /// Copies bytes of the payload to their place, the last of them last, and adds them to the sum.
     ///
     /// # Errors
     /// The memory is not there.
@@ -173,8 +173,14 @@ impl Placing {
             // SAFETY: the caller's promise.
             unsafe {
                 match &mut self.crc {
-                    Some(crc) => crc.place(now, at)?,
-                    None => copy::arrived(now.as_ptr(), at, now.len())?,
+                    // One pass for both does not order its stores.
+                    Some(crc) if guarded::STORES_IN_ORDER => crc.place(now, at)?,
+                    crc => {
+                        if let Some(crc) = crc {
+                            crc.update(now);
+                        }
+                        copy::arrived(now.as_ptr(), at, now.len())?;
+                    }
                 }
             }
             bytes = later;
