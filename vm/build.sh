@@ -11,6 +11,7 @@
 #
 # VM_KERNEL=6.1.0-40-amd64 chooses a kernel; otherwise it is the one linux-image-amd64 stands for.
 # VM_SUITE=bookworm-backports takes that of another suite of Debian.
+# VM_USERLAND=trixie puts the programs and libraries of another release over those of the host.
 # VM_ARCH=arm64 makes all this for AArch64, and unpacks programs and libraries for it.
 set -euo pipefail
 
@@ -137,16 +138,17 @@ if [ ! -f "$dir/siw.ko" ]; then
 	rm -rf "$dir/build"
 fi
 
-# --- programs for another processor -----------------------------------------------------------
+# --- programs and libraries of another processor or release -------------------------------------
 
 userland=
 busybox=$(command -v busybox)
-if [ "$arch" != amd64 ]; then
-	userland=$cache/$arch/userland
+release=${VM_USERLAND-}
+if [ "$arch$release" != amd64 ]; then
+	userland=$cache/userland/$arch${release:+-$release}
 	if [ ! -d "$userland" ]; then
-		say "unpacking programs and libraries for $arch"
-		lists
-		userland "$userland"
+		say "unpacking programs and libraries for $arch $release"
+		mkdir -p "${userland%/*}"
+		(unset APT_CONFIG && suite=$release && lists && userland "$userland")
 	fi
 	busybox=$userland/usr/bin/busybox
 fi

@@ -90,6 +90,11 @@ flock -n 8 || {
 	flock 8
 }
 
+# shellcheck disable=SC2154 # from build.sh
+[ -z "$vm_userland" ] ||
+	shares+=(-fsdev "local,id=userland,path=$vm_userland,security_model=none,readonly=on,multidevs=remap"
+		-device virtio-9p-pci,fsdev=userland,mount_tag=userland)
+
 # What differs between processors. On AArch64 the model is one without the instructions that are slow to emulate.
 machine='-M q35 -cpu max -device isa-debug-exit,iobase=0xf4,iosize=0x04'
 append='console=ttyS0 tsc=reliable no_timer_check'
@@ -97,8 +102,6 @@ append='console=ttyS0 tsc=reliable no_timer_check'
 if [ "$vm_arch" = arm64 ]; then
 	machine='-M virt,gic-version=3 -cpu neoverse-n1'
 	append='console=ttyAMA0'
-	shares+=(-fsdev "local,id=userland,path=$vm_userland,security_model=none,readonly=on,multidevs=remap"
-		-device virtio-9p-pci,fsdev=userland,mount_tag=userland)
 fi
 
 # shellcheck disable=SC2154,SC2086 # from build.sh; lists of words
