@@ -318,6 +318,18 @@ static void threads__keep_the_policy_of_the_program(void)
 	pair_down(&pair);
 }
 
+/* More than the stacks of the library's threads were once, as `threadprivate` variables of OpenMP may be: the C
+ * library takes it from the stack of each thread. */
+static _Thread_local volatile char variables[3 << 20];
+
+static void threads__beside_large_thread_local_variables(void)
+{
+	variables[sizeof(variables) - 1] = 1;
+	pair_up(&pair, NULL);
+	EXPECT_NOTHING(pair.a.async_evd);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(threads, make_and_free_objects),
 	T(threads, use_what_another_frees),
@@ -325,6 +337,7 @@ static const struct tap_test tests[] = {
 	T(threads, each_with_a_connection),
 	T(threads, leave_signals_to_the_program),
 	T(threads, keep_the_policy_of_the_program),
+	T(threads, beside_large_thread_local_variables),
 	TAP_END,
 };
 

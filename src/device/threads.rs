@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,8 +25,8 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Size of a thread's stack, in bytes. The default depends on a limit that the user of a set-uid
-/// program may choose.
+/// What a thread needs of its stack, in bytes. The default of the system depends on a limit that the user of a
+/// set-uid program may choose.
 const STACK: usize = 2 << 20;
 
 /// How long the end of a thread is waited for, which takes microseconds where nothing is in its way.
@@ -88,9 +88,27 @@ impl Attributes {
         check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
         // SAFETY: initialised.
         let mut attributes = Attributes(unsafe { attributes.assume_init() });
+        let size = STACK.saturating_add(attributes.taken_by_the_c_library());
         // SAFETY: as above.
-        check(unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, STACK) })?;
+        check(unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, size) })?;
         Ok(attributes)
+    }
+
+    /// How much of a stack is not for the thread, in bytes: the C library puts the thread-local variables of the
+    /// program and its libraries there, which are megabytes in some programs (`threadprivate` of OpenMP).
+    fn taken_by_the_c_library(&self) -> usize {
+        // SAFETY: a name; a symbol that may be missing, and has this type where it is there.
+        let min_stack = unsafe {
+            mem::transmute::<
+                *mut c_void,
+                Option<unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize>,
+            >(libc::dlsym(
+                libc::RTLD_DEFAULT,
+                c"__pthread_get_minstack".as_ptr(),
+            ))
+        };
+        // SAFETY: attributes that are initialised.
+        min_stack.map_or(0, |min_stack| unsafe { min_stack(&self.0) })
     }
 }
 
