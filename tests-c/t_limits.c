@@ -3,12 +3,18 @@
  * no more descriptors. What a process needs at least. Queues that are full are in t_post, lengths beyond a limit in t_evd. */
 #include "common.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* What an adapter must not have more of for a test to use it up. */
@@ -391,6 +397,29 @@ static void ia_open__little_address_space(void)
 	rig_down(&rig);
 }
 
+/* A sandbox that does not say what the limits are. */
+static void connect__limits_that_are_not_told(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof code / sizeof *code, code };
+	struct pair pair;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		tap_skip("the kernel filters no system calls");
+	pair_up(&pair, NULL);
+	OK(recv_nothing(pair.ep_b, 1));
+	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(pair.a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(pz_create, as_many_as_there_are),
 	T(evd_create, as_many_as_there_are),
@@ -407,6 +436,7 @@ static const struct tap_test tests[] = {
 	T(ep_connect, more_than_there_are_ports),
 	T(ia_open, address_space),
 	T(ia_open, little_address_space),
+	T(connect, limits_that_are_not_told),
 	TAP_END,
 };
 

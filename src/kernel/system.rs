@@ -205,6 +205,19 @@ fn socket_option<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Re
     }
 }
 
+/// The limit of the process for a resource; `None` without a limit, and where the kernel does not say: a sandbox may
+/// forbid the question.
+pub fn limit_of(resource: process::Resource) -> Option<u64> {
+    let mut limits = libc::rlimit64 {
+        rlim_cur: libc::RLIM64_INFINITY,
+        rlim_max: libc::RLIM64_INFINITY,
+    };
+    let at = (&raw mut limits).expose_provenance();
+    // SAFETY: the kernel only writes the structure.
+    let _ = unsafe { call(libc::SYS_prlimit64, [0, resource as usize, 0, at, 0, 0]) };
+    (limits.rlim_cur != libc::RLIM64_INFINITY).then_some(limits.rlim_cur)
+}
+
 /// A process descriptor of the process at the other end of a local socket, which has that
 /// identifier.
 ///

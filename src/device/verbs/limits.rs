@@ -3,14 +3,15 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Resource, getrlimit};
+use crate::kernel::limit_of;
+use crate::kernel::process::Resource;
 
 /// Logs an error of a call that locks memory, if the limit of locked memory may be the reason: the
 /// user has to raise the limit. Once per process, since programs try again.
 #[cold]
 pub(super) fn report(what: &str, error: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
-    let limit = getrlimit(Resource::Memlock).current;
+    let limit = limit_of(Resource::Memlock);
     if let Some(text) = message(what, error, limit)
         && !REPORTED.swap(true, Ordering::Relaxed)
     {

@@ -158,14 +158,13 @@ pub unsafe fn are_ends_readable(at: *const u8, len: usize) -> bool {
     unsafe {
         asm!(
             "2:",
-            "cmp byte ptr [{at}], 0",
-            "cmp byte ptr [{at} + {len} - 1], 0",
+            "cmp byte ptr [rax], 0",
+            "cmp byte ptr [rax + {len} - 1], 0",
             "3:",
             table_entry!("{fault}"),
-            at = in(reg) at,
             len = in(reg) len,
             fault = label { return false },
-            out("rax") _,
+            inout("rax") at => _,
             options(nostack, readonly),
         );
     }

@@ -9,6 +9,7 @@ pub mod mm;
 pub mod net;
 pub mod time;
 
+pub use rustix::process;
 pub use time::{SOME_MICROSECONDS, SOME_MILLISECONDS, ticks};
 
 use std::cell::RefCell;
@@ -462,20 +463,10 @@ pub unsafe fn read_at(
     Err(Errno::BADF)
 }
 
-/// `rustix::process`.
-pub mod process {
-    pub use rustix::process::*;
-
-    use super::ask;
-
-    /// The limit of descriptors; the other limits are those of the process.
-    pub fn getrlimit(resource: Resource) -> Rlimit {
-        match resource {
-            Resource::Nofile => Rlimit {
-                current: Some(ask(|kernel| kernel.descriptor_limit())),
-                maximum: None,
-            },
-            other => rustix::process::getrlimit(other),
-        }
+/// The limit of descriptors; the other limits are those of the process.
+pub fn limit_of(resource: process::Resource) -> Option<u64> {
+    match resource {
+        process::Resource::Nofile => Some(ask(|kernel| kernel.descriptor_limit())),
+        other => process::getrlimit(other).current,
     }
 }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::kernel::Instant;
-use crate::kernel::process::{Resource, getrlimit};
+use crate::kernel::process::Resource;
+use crate::kernel::{Instant, limit_of};
 
 use super::Transport;
 use super::acceptor::Acceptor;
@@ -132,7 +132,7 @@ impl Drop for Slot {
 
 /// Number of descriptors that the process may have.
 fn limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    limit_of(Resource::Nofile).unwrap_or(u64::MAX)
 }
 
 /// Whether few descriptors are left when the kernel gives out this one: it gives out the lowest

@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use crate::descriptor::{self, OwnedFd};
-use crate::kernel::process::{Resource, getrlimit};
+use crate::kernel::limit_of;
+use crate::kernel::process::Resource;
 use crate::lock::{Mutex, MutexGuard};
 use crate::process::PerProcess;
 use rustix::fs::FallocateFlags;
@@ -139,10 +140,7 @@ pub(crate) fn enable() -> Result<(), String> {
         return Err("addresses of 32 bits leave no room for the memory of peers".into());
     }
     // The kernel would refuse the file too, but for no reason that a user could find.
-    if getrlimit(Resource::Fsize)
-        .current
-        .is_some_and(|limit| limit < FILE_LEN)
-    {
+    if limit_of(Resource::Fsize).is_some_and(|limit| limit < FILE_LEN) {
         return Err("the size of files is limited (RLIMIT_FSIZE)".into());
     }
     let faults = UserFaults::open().map_err(|error| match error {
