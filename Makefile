@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 aarch64-vm ppc64le s390x i686 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 aarch64-vm ppc64le s390x riscv64 i686 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -88,6 +88,7 @@ help:
 	@echo 'make aarch64-vm  unit tests and the C suite on AArch64, in a virtual machine: hours (RUNS=..., TESTS="t_ep ...")'
 	@echo 'make ppc64le    unit tests, a part of the C suite and the demo on 64-bit POWER, under qemu-user (TESTS="t_ep ...")'
 	@echo 'make s390x      the same on IBM Z, which is big-endian'
+	@echo 'make riscv64    the same on 64-bit RISC-V'
 	@echo 'make i686       unit tests and the C suite as 32-bit programs (RUNS=..., TESTS="t_ep ...", UNIT="guarded ...")'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
@@ -165,6 +166,10 @@ ppc64le:
 s390x:
 	scripts/deps.sh s390x
 	scripts/emulated.sh s390x $(TESTS)
+
+riscv64:
+	scripts/deps.sh riscv64
+	scripts/emulated.sh riscv64 $(TESTS)
 
 aarch64-vm:
 	scripts/deps.sh aarch64

@@ -59,6 +59,7 @@ for_processor() {
 	aarch64) names=(aarch64 aarch64 aarch64) ;;
 	ppc64le) names=(powerpc64le powerpc64le ppc64le) ;;
 	s390x) names=(s390x s390x s390x) ;;
+	riscv64) names=(riscv64gc riscv64 riscv64) ;;
 	*) return 1 ;;
 	esac
 	target=${names[0]}-unknown-linux-gnu

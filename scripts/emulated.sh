@@ -16,7 +16,7 @@ set -u
 . "${0%/*}/cross.sh"
 
 processor=${1:-aarch64}
-for_processor "$processor" || { echo "usage: $0 [aarch64|ppc64le|s390x [PROGRAM]...]" >&2 && exit 2; }
+for_processor "$processor" || { echo "usage: $0 [aarch64|ppc64le|s390x|riscv64 [PROGRAM]...]" >&2 && exit 2; }
 shift $(($# > 0))
 . "${0%/*}/need.sh" "$cc" awk cargo chmod dirname env make nproc "${emulator[0]}" rustc sed tail timeout tr
 . "${0%/*}/side-by-side.sh"
@@ -32,11 +32,14 @@ unit_tests=(--locked --lib)
 runs=(unit)
 programs=("$@")
 demos=()
+# Elsewhere no call is a point of cancellation.
+cancellation=()
+case $processor in aarch64 | riscv64) cancellation=(t_cancel t_cancel_close) ;; esac
 if [ "$processor" = aarch64 ]; then
-	[ $# != 0 ] || programs=(t_{atomics,cancel,cancel_close,ep,post,rdma})
+	[ $# != 0 ] || programs=("${cancellation[@]}" t_{atomics,ep,post,rdma})
 	runs+=("${programs[@]/#/dat2/soft/}" dat/soft/t_rdma dat2/soft-tcp/t_rdma)
 else
-	[ $# != 0 ] || programs=(t_{atomics,ep,extensions,post,rdma,send})
+	[ $# != 0 ] || programs=(${cancellation[0]+"${cancellation[@]}"} t_{atomics,ep,extensions,post,rdma,send})
 	runs+=("${programs[@]/#/dat2/soft/}" "${programs[@]/#/dat2/soft-tcp/}" dat/soft/t_rdma)
 	demos=("demo $processor dev" "demo dev $processor")
 fi

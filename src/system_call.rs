@@ -140,6 +140,33 @@ pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) 
 ///
 /// # Safety
 /// Those of the system call.
+#[cfg(all(target_arch = "riscv64", not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers of arguments and of the result. The kernel keeps all others but those of vectors, which no
+    // function keeps. The caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "ecall",
+            in("a7") number,
+            inlateout("a0") a => result,
+            in("a1") b,
+            in("a2") c,
+            in("a3") d,
+            in("a4") e,
+            in("a5") f,
+            clobber_abi("C"),
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
 #[cfg(all(target_arch = "x86", target_env = "gnu", not(miri)))]
 pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // The registers of arguments are all that there are but two, so this is a function in assembly. The C library has
@@ -196,7 +223,8 @@ pub(crate) unsafe fn make(number: libc::c_long, arguments: [usize; 6]) -> isize 
             target_arch = "x86_64",
             target_arch = "aarch64",
             target_arch = "powerpc64",
-            target_arch = "s390x"
+            target_arch = "s390x",
+            target_arch = "riscv64"
         ),
         target_pointer_width = "64",
         not(miri)

@@ -20,13 +20,14 @@ use libs::{DAT_1_2, DAT_2_0, Library};
 const PROGRAMS: [&str; 5] = ["dtest", "dtestx", "dtestcm", "dtestsrq", "dapltest"];
 
 /// What a library may need: the C library, and the unwinder of rustc's standard library.
-const NEEDED: [&str; 7] = [
+const NEEDED: [&str; 8] = [
     "libc.so.6",
     "libgcc_s.so.1",
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
     "ld64.so.2", // ppc64le
     "ld64.so.1", // s390x
+    "ld-linux-riscv64-lp64d.so.1",
     "libm.so.6",
 ];
 

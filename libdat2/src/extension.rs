@@ -215,6 +215,40 @@ core::arch::global_asm!(
     handler = sym extension_op,
 );
 
+// Calling convention of RISC-V, LP64: the list is the address of the next argument, and those in registers, a2 to a7, are
+// saved below those on the stack.
+#[cfg(target_arch = "riscv64")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 2",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,@function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "addi sp, sp, -64", // 8 va_list, 8 ra, 48 a2-a7
+    ".cfi_def_cfa_offset 64",
+    "sd ra, 8(sp)",
+    ".cfi_offset ra, -56",
+    "sd a2, 16(sp)",
+    "sd a3, 24(sp)",
+    "sd a4, 32(sp)",
+    "sd a5, 40(sp)",
+    "sd a6, 48(sp)",
+    "sd a7, 56(sp)",
+    "addi a2, sp, 16",
+    "sd a2, 0(sp)",
+    "mv a2, sp",
+    "call {handler}",
+    "ld ra, 8(sp)",
+    ".cfi_restore ra",
+    "addi sp, sp, 64",
+    ".cfi_def_cfa_offset 0",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
+
 /// What the shim calls: the named arguments, and the others as a list.
 unsafe extern "C" fn extension_op(
     handle: DAT_HANDLE,

@@ -70,8 +70,8 @@ class Packages(unittest.TestCase):
         asked = re.findall(r"scripts/deps\.sh (\S+)", read("Makefile"))
         asked.remove("--check")
         lists = ["aarch64", "bench", "bench-profile", "bench-verbs", "build", "check", "check-long",
-                 "check-rdma-sys", "deb", "fresh", "fuzz", "i686", "lint", "ppc64le", "programs", "rpm", "run",
-                 "s390x"]
+                 "check-rdma-sys", "deb", "fresh", "fuzz", "i686", "lint", "ppc64le", "programs", "riscv64",
+                 "rpm", "run", "s390x"]
         self.assertEqual(sorted(set(asked)), lists)
         for name in asked:
             self.assertIn("gcc", packages(name), name)

@@ -107,12 +107,20 @@ impl VaList {
 
 /// A `va_list` of this architecture: where the next argument is, on the stack of the caller or in memory that
 /// continues there.
-#[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
+#[cfg(any(
+    target_arch = "x86",
+    target_arch = "powerpc64",
+    target_arch = "riscv64"
+))]
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct VaList(*mut u8);
 
-#[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
+#[cfg(any(
+    target_arch = "x86",
+    target_arch = "powerpc64",
+    target_arch = "riscv64"
+))]
 impl VaList {
     /// The place of the next argument, which is taken from the list.
     ///
@@ -124,6 +132,41 @@ impl VaList {
         self.0 = unsafe { place.add(size.next_multiple_of(size_of::<usize>())) };
         place
     }
+
+    /// The list that a function got from C as an argument of type `va_list`. The caller's own list stays as it is.
+    ///
+    /// # Safety
+    /// The argument is a valid `va_list`.
+    pub unsafe fn received(argument: *mut c_void) -> VaList {
+        VaList(argument.cast())
+    }
+
+    /// What a function of C gets as an argument of type `va_list`. The function takes arguments from the list.
+    pub fn passed(&mut self) -> *mut c_void {
+        self.0.cast()
+    }
+}
+
+// An array of C, or a large structure, is passed as a pointer to it.
+#[cfg(not(any(
+    target_arch = "x86",
+    target_arch = "powerpc64",
+    target_arch = "riscv64"
+)))]
+impl VaList {
+    /// The list that a function got from C as an argument of type `va_list`. The caller's own list stays as it is.
+    ///
+    /// # Safety
+    /// The argument is a valid `va_list`.
+    pub unsafe fn received(argument: *mut c_void) -> VaList {
+        // SAFETY: the caller's promise.
+        unsafe { (*argument.cast::<VaList>()).clone() }
+    }
+
+    /// What a function of C gets as an argument of type `va_list`. The function takes arguments from the list.
+    pub fn passed(&mut self) -> *mut c_void {
+        std::ptr::from_mut(self).cast()
+    }
 }
 
 #[cfg(not(any(
@@ -131,34 +174,12 @@ impl VaList {
     target_arch = "aarch64",
     target_arch = "x86",
     target_arch = "s390x",
+    target_arch = "riscv64",
     all(target_arch = "powerpc64", target_endian = "little")
 )))]
 compile_error!("VaList needs to know how this architecture lists variable arguments");
 
 impl VaList {
-    /// The list that a function got from C as an argument of type `va_list`. The caller's own list stays as it is.
-    ///
-    /// # Safety
-    /// The argument is a valid `va_list`.
-    pub unsafe fn received(argument: *mut c_void) -> VaList {
-        #[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
-        return VaList(argument.cast());
-        // An array of C, or a large structure, is passed as a pointer to it.
-        // SAFETY: the caller's promise.
-        #[cfg(not(any(target_arch = "x86", target_arch = "powerpc64")))]
-        unsafe {
-            (*argument.cast::<VaList>()).clone()
-        }
-    }
-
-    /// What a function of C gets as an argument of type `va_list`. The function takes arguments from the list.
-    pub fn passed(&mut self) -> *mut c_void {
-        #[cfg(any(target_arch = "x86", target_arch = "powerpc64"))]
-        return self.0.cast();
-        #[cfg(not(any(target_arch = "x86", target_arch = "powerpc64")))]
-        std::ptr::from_mut(self).cast()
-    }
-
     /// Takes the next argument, a pointer.
     ///
     /// # Safety

@@ -14,8 +14,8 @@
 //!
 //! The unwinding is stopped where it would call the cleanup handler of that function, before it
 //! reaches its caller: the handler continues after the sleep instead of returning, as C programs do
-//! that leave a handler by `longjmp(3)`. This is written in assembly for x86 and AArch64; elsewhere a
-//! cancellation of a thread that waits stays pending.
+//! that leave a handler by `longjmp(3)`. This is written in assembly for x86, AArch64 and RISC-V;
+//! elsewhere a cancellation of a thread that waits stays pending.
 //!
 //! A cancellation of a thread that sleeps comes by a signal, and the thread may be awake by then. glibc before
 //! 2.41 acts on the signal in any point of cancellation, even with cancellation disabled, and a point of
@@ -30,7 +30,12 @@ use crate::system_call;
 
 #[cfg_attr(
     not(all(
-        any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"),
+        any(
+            target_arch = "x86_64",
+            target_arch = "x86",
+            target_arch = "aarch64",
+            target_arch = "riscv64"
+        ),
         target_os = "linux",
         not(miri)
     )),
@@ -40,6 +45,8 @@ mod catching;
 
 #[cfg(all(target_arch = "aarch64", target_os = "linux", not(miri)))]
 mod aarch64;
+#[cfg(all(target_arch = "riscv64", target_os = "linux", not(miri)))]
+mod riscv64;
 #[cfg(all(target_arch = "x86", target_os = "linux", not(miri)))]
 mod x86;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]

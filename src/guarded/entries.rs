@@ -161,6 +161,22 @@ macro_rules! code {
         "#
     };
 }
+// The linker must not make them shorter.
+#[cfg(target_arch = "riscv64")]
+macro_rules! code {
+    () => {
+        r#"
+        .option push
+        .option norelax
+        li a3, \generation
+        tail {fault}
+        .balign 16
+        li a2, \generation
+        tail {behind}
+        .option pop
+        "#
+    };
+}
 
 std::arch::global_asm!(
     ".pushsection .text.libdat_fault_entries, \"ax\", %progbits",

@@ -360,6 +360,19 @@ unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) 
     }
 }
 
+/// The program counter, and the register in which a copy returns its result.
+///
+/// # Safety
+/// The context of a handler, which nothing else uses.
+#[cfg(target_arch = "riscv64")]
+unsafe fn registers<'a>(context: *mut ucontext_t) -> (&'a mut u64, &'a mut u64) {
+    // SAFETY: the caller's promise; two different fields.
+    unsafe {
+        let all = &raw mut (*context).uc_mcontext.__gregs;
+        (&mut (*all)[libc::REG_PC], &mut (*all)[libc::REG_A0])
+    }
+}
+
 impl Behind {
     /// Does what would have been done without our handler.
     ///

@@ -15,6 +15,7 @@
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "powerpc64", path = "powerpc64.rs")]
 #[cfg_attr(target_arch = "s390x", path = "s390x.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
 mod arch;
 mod entries;
 mod handler;
@@ -29,9 +30,12 @@ pub(crate) const STORES_IN_ORDER: bool = cfg!(any(
     target_arch = "s390x"
 ));
 
-/// The bits of the address of a fault that the kernel gives: on s390x that is the address of the page.
+/// The bits that the address of a fault has in common with that of a byte which was to be copied: on s390x the kernel gives
+/// the address of the page, and on riscv64 whole words are loaded that have some of the bytes.
 const FAULT_MASK: usize = if cfg!(target_arch = "s390x") {
     !4095
+} else if cfg!(target_arch = "riscv64") {
+    !7
 } else {
     !0
 };

@@ -83,6 +83,54 @@ fn ranges_that_overlap() {
     }
 }
 
+/// Where a copy needs aligned loads, it loads words with more than the bytes: none on another page, which may not be
+/// there.
+#[test]
+fn every_alignment_in_a_word() {
+    let (from, to) = (Pages::new(1), Pages::new(1));
+    let mut number = 0u8;
+    for len in 0..100 {
+        for (a, b) in (0..8).flat_map(|a| (0..8).map(move |b| (a, b))) {
+            for (source, target) in [
+                (from.start(a), to.start(b)),
+                (from.end(len + a), to.start(8 + b)),
+                (from.start(8 + a), to.end(len + b)),
+            ] {
+                number = number.wrapping_add(1);
+                let target_page = to.start(0);
+                let in_page = target.addr() - target_page.addr();
+                // SAFETY: inside the pages.
+                unsafe {
+                    target_page.write_bytes(number, PAGE);
+                    assert_eq!(copy(source, target, len), Ok(()), "{len} {a} {b}");
+                }
+                let mut expected = vec![number; PAGE];
+                expected[in_page..in_page + len].copy_from_slice(&bytes(source, len));
+                assert_eq!(bytes(target_page, PAGE), expected, "{len} {a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_overlap_in_a_word() {
+    let pages = Pages::new(1);
+    for len in 0..100 {
+        for (a, b) in (0..24).flat_map(|a| (0..24).map(move |b| (a, b))) {
+            let expected = bytes(pages.start(a), len);
+            // SAFETY: inside the pages.
+            unsafe {
+                assert_eq!(copy(pages.start(a), pages.start(b), len), Ok(()));
+                assert_eq!(bytes(pages.start(b), len), expected, "{len} {a} {b}");
+                // Not all bytes alike.
+                for i in 0..128 {
+                    *pages.start(i) = (i * 31 + len) as u8;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_side_that_is_not_there_is_named() {
     let (from, to) = (Pages::new(4), Pages::new(4));
@@ -152,6 +200,10 @@ fn ranges_that_overlap_and_are_not_there() {
             assert_eq!(copy(pages.end(len), pages.end(len - 1), len), target);
         }
     }
+    // The source is in the middle of a word, which begins in the target.
+    // SAFETY: as above.
+    let copied = unsafe { copy(pages.end(0).wrapping_add(3), pages.end(5), 8) };
+    assert_eq!(copied, source);
     pages.protect(2..3, MprotectFlags::READ);
     for len in [8, 20, 200, 6000] {
         // SAFETY: nothing uses the pages.
@@ -175,8 +227,10 @@ fn pieces_are_stored_or_fail() {
     let (source, target) = (Err(CopyFault::Source), Err(CopyFault::Target));
     // SAFETY: inside the page, or not accessible.
     unsafe {
-        assert_eq!(copy_aligned_word(pages.start(3), pages.start(8)), Ok(()));
-        assert_eq!(bytes(pages.start(3), 5), bytes(pages.start(8), 5));
+        for from in (16..24).map(|at| pages.start(at)).chain([pages.end(8)]) {
+            assert_eq!(copy_aligned_word(from, pages.start(8)), Ok(()));
+            assert_eq!(bytes(pages.start(8), 8), bytes(from, 8));
+        }
         assert_eq!(copy_aligned_word(pages.end(7), pages.start(8)), source);
         assert_eq!(copy_aligned_word(pages.start(3), pages.end(0)), target);
     }
@@ -337,5 +391,52 @@ fn the_last_byte_is_stored_once() {
             round.store(usize::MAX, Ordering::SeqCst);
             assert_eq!(lost, 0, "{len} bytes");
         });
+    }
+}
+
+/// Programs poll a number that is aligned, as the buffer is that it arrives in, and take what they see for all of it.
+#[test]
+fn an_aligned_number_arrives_in_one_piece() {
+    use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+    const TIME: Duration = Duration::from_millis(10);
+    let target: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
+    let (old, new) = ([0u8; 64], [!0u8; 64]);
+    // Bytes of the number, where it is in the target, and how many bytes are copied in front of it and behind it.
+    for (size, at) in [(2, 8), (2, 10), (2, 14), (4, 8), (4, 12), (8, 16)] {
+        for (before, behind) in [(0, 0), (0, 3), (0, 4), (0, 20), (1, 0), (2, 0), (2, 7)] {
+            let before = before * size;
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let to = target.as_ptr().cast::<u8>().cast_mut();
+                    let begun = Instant::now();
+                    for round in 0.. {
+                        let from = [&new, &old][round % 2].as_ptr().wrapping_add(round / 2 % 8);
+                        let len = before + size + behind;
+                        // SAFETY: inside both; atomic numbers may be changed at any time.
+                        let copied = unsafe { copy(from, to.add(at - before), len) };
+                        assert_eq!(copied, Ok(()));
+                        if round % 64 == 0 && begun.elapsed() > TIME {
+                            break;
+                        }
+                    }
+                    ended.store(true, Ordering::Release);
+                });
+                let number = target.as_ptr().cast::<u8>().wrapping_add(at);
+                while !ended.load(Ordering::Acquire) {
+                    // SAFETY: aligned, and inside.
+                    let seen = unsafe {
+                        match size {
+                            2 => u64::from((*number.cast::<AtomicU16>()).load(Ordering::Relaxed)),
+                            4 => u64::from((*number.cast::<AtomicU32>()).load(Ordering::Relaxed)),
+                            _ => (*number.cast::<AtomicU64>()).load(Ordering::Relaxed),
+                        }
+                    };
+                    let all = u64::MAX >> (64 - 8 * size);
+                    assert!(seen == 0 || seen == all, "{seen:x} of {size} at {at}");
+                }
+            });
+        }
     }
 }

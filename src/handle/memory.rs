@@ -12,8 +12,12 @@ pub const PAGE: usize = 4096;
 pub const CHUNK: usize = 1 << 20;
 /// Bytes of address space to reserve; the first that the machine grants is used. Memory limits and
 /// strict overcommit grant less than the first. 64 GiB hold 4 thousand million handles.
-#[cfg(target_pointer_width = "64")]
+#[cfg(all(target_pointer_width = "64", not(target_arch = "riscv64")))]
 const SIZES: [usize; 4] = [1 << 36, 1 << 32, 1 << 28, 1 << 24];
+/// The same where a process may have no more than 256 GiB of addresses, and several copies of the library: 8 GiB hold
+/// 512 million handles.
+#[cfg(target_arch = "riscv64")]
+const SIZES: [usize; 4] = [1 << 33, 1 << 31, 1 << 28, 1 << 24];
 /// The same where addresses have 32 bits, most of which are the program's: 64 MiB hold 4 million handles.
 #[cfg(target_pointer_width = "32")]
 const SIZES: [usize; 4] = [1 << 26, 1 << 25, 1 << 24, 1 << 22];
