@@ -253,7 +253,7 @@ pub(crate) fn is_readable(at: *const u8, len: usize) -> Result<(), CopyFault> {
     }
 }
 
-/// [`is_readable`] of at most a page, in as few instructions as can be.
+/// [`is_readable`] of at most a page, in as few instructions as can be: it is a part of each short post to a driver.
 #[inline(always)]
 pub(crate) fn is_short_readable(at: *const u8, len: usize) -> bool {
     debug_assert!(len <= 4096);
