@@ -6,7 +6,7 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::table::{guarded_asm, table_entry};
+use super::table::{guarded_asm, guarded_stores, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -138,30 +138,13 @@ pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64)
     (fault, before)
 }
 
-macro_rules! store {
-    ($name:ident, $type:ty, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table.
-            unsafe {
-                guarded_asm!(
-                    "x0",
-                    [$instruction],
-                    to = in(reg) to,
-                    value = in(reg) value,
-                )
-            }
-        }
-    };
+guarded_stores! {
+    "x0", reg;
+    store_8(u64, reg): ["stlr {value:x}, [{to}]"];
+    store_4(u32, reg): ["stlr {value:w}, [{to}]"];
+    store_2(u16, reg): ["stlrh {value:w}, [{to}]"];
+    store_1(u8, reg): ["stlrb {value:w}, [{to}]"];
 }
-store!(store_8, u64, "stlr {value:x}, [{to}]");
-store!(store_4, u32, "stlr {value:w}, [{to}]");
-store!(store_2, u16, "stlrh {value:w}, [{to}]");
-store!(store_1, u8, "stlrb {value:w}, [{to}]");
 
 /// Copies. Up to 128 bytes all loads are before the first store. Of more the bytes at both ends are
 /// loaded before the loop and stored after it, those of the end last; the loop runs down if the target

@@ -6,7 +6,7 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::table::{guarded_asm, table_entry};
+use super::table::{guarded_asm, guarded_stores, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -141,30 +141,13 @@ pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64)
     (fault, before)
 }
 
-macro_rules! store {
-    ($name:ident, $type:ty, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table.
-            unsafe {
-                guarded_asm!(
-                    "r3",
-                    ["lwsync", $instruction],
-                    to = in(reg_nonzero) to,
-                    value = in(reg) value,
-                )
-            }
-        }
-    };
+guarded_stores! {
+    "r3", reg_nonzero;
+    store_8(u64, reg): ["lwsync", "std {value}, 0({to})"];
+    store_4(u32, reg): ["lwsync", "stw {value}, 0({to})"];
+    store_2(u16, reg): ["lwsync", "sth {value}, 0({to})"];
+    store_1(u8, reg): ["lwsync", "stb {value}, 0({to})"];
 }
-store!(store_8, u64, "std {value}, 0({to})");
-store!(store_4, u32, "stw {value}, 0({to})");
-store!(store_2, u16, "sth {value}, 0({to})");
-store!(store_1, u8, "stb {value}, 0({to})");
 
 /// Copies. Up to 64 bytes all loads are before the first store. Of more the 64 bytes at the end are loaded before
 /// the loop and stored after it; if the target is inside the source, those at the beginning, and the loop runs down.

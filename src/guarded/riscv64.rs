@@ -11,7 +11,7 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::table::{guarded_asm, table_entry};
+use super::table::{guarded_asm, guarded_stores, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -148,30 +148,13 @@ pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64)
     (fault, before)
 }
 
-macro_rules! store {
-    ($name:ident, $type:ty, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table.
-            unsafe {
-                guarded_asm!(
-                    "a0",
-                    ["fence rw, w", $instruction],
-                    to = in(reg) to,
-                    value = in(reg) value,
-                )
-            }
-        }
-    };
+guarded_stores! {
+    "a0", reg;
+    store_8(u64, reg): ["fence rw, w", "sd {value}, 0({to})"];
+    store_4(u32, reg): ["fence rw, w", "sw {value}, 0({to})"];
+    store_2(u16, reg): ["fence rw, w", "sh {value}, 0({to})"];
+    store_1(u8, reg): ["fence rw, w", "sb {value}, 0({to})"];
 }
-store!(store_8, u64, "sd {value}, 0({to})");
-store!(store_4, u32, "sw {value}, 0({to})");
-store!(store_2, u16, "sh {value}, 0({to})");
-store!(store_1, u8, "sb {value}, 0({to})");
 
 /// Loads so many bytes, 8 at most, from `a1` into the low ones of `t3`; changes `t4` and `t5`. The word of the first byte
 /// is shifted down to it. The word of the last byte is shifted up by the rest of 64 bits, in two steps: if the bytes begin

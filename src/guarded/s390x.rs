@@ -7,7 +7,7 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::table::{guarded_asm, table_entry};
+use super::table::{guarded_asm, guarded_stores, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -121,30 +121,13 @@ pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64)
     (fault, before)
 }
 
-macro_rules! store {
-    ($name:ident, $type:ty, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table.
-            unsafe {
-                guarded_asm!(
-                    "r2",
-                    [$instruction],
-                    to = in(reg_addr) to,
-                    value = in(reg) value,
-                )
-            }
-        }
-    };
+guarded_stores! {
+    "r2", reg_addr;
+    store_8(u64, reg): ["stg {value}, 0({to})"];
+    store_4(u32, reg): ["st {value}, 0({to})"];
+    store_2(u16, reg): ["sth {value}, 0({to})"];
+    store_1(u8, reg): ["stc {value}, 0({to})"];
 }
-store!(store_8, u64, "stg {value}, 0({to})");
-store!(store_4, u32, "st {value}, 0({to})");
-store!(store_2, u16, "sth {value}, 0({to})");
-store!(store_1, u8, "stc {value}, 0({to})");
 
 /// Copies. Up to 32 bytes all loads are before the first store. Of more the 32 bytes at the end are loaded before
 /// the loop and stored after it; if the target is inside the source, those at the beginning, and the loop runs down.

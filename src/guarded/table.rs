@@ -38,3 +38,31 @@ macro_rules! guarded_asm {
     }};
 }
 pub(crate) use guarded_asm;
+
+/// The functions of a processor that store a number, for [`store`](super::store): the register in which a fault is
+/// reported, the class of registers for the address, and of each function the type of the number, the class of
+/// registers for it, and the instructions, which store it after all earlier stores.
+macro_rules! guarded_stores {
+    (
+        $fault:tt, $address:ident;
+        $($name:ident($type:ty, $number:ident): $instructions:tt;)+
+    ) => {$(
+        /// See [`super::store`].
+        ///
+        /// # Safety
+        /// As [`super::store`].
+        #[inline]
+        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
+            // SAFETY: the caller's promise; a fault has an entry in the table.
+            unsafe {
+                $crate::guarded::table::guarded_asm!(
+                    $fault,
+                    $instructions,
+                    to = in($address) to,
+                    value = in($number) value,
+                )
+            }
+        }
+    )+};
+}
+pub(crate) use guarded_stores;

@@ -6,7 +6,7 @@
 
 use std::arch::naked_asm;
 
-use super::table::{guarded_asm, table_entry};
+use super::table::{guarded_asm, guarded_stores, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -65,31 +65,14 @@ pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
     }
 }
 
-macro_rules! store {
-    ($name:ident, $type:ty, $class:ident, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table. A store is never
-            // visible before an earlier one.
-            unsafe {
-                guarded_asm!(
-                    "eax",
-                    [$instruction],
-                    to = in(reg) to,
-                    value = in($class) value,
-                )
-            }
-        }
-    };
+guarded_stores! {
+    // A store is never visible before an earlier one.
+    "eax", reg;
+    store_8(u64, xmm_reg): ["movq qword ptr [{to}], {value}"];
+    store_4(u32, reg): ["mov dword ptr [{to}], {value:e}"];
+    store_2(u16, reg): ["mov word ptr [{to}], {value:x}"];
+    store_1(u8, reg_byte): ["mov byte ptr [{to}], {value}"];
 }
-store!(store_8, u64, xmm_reg, "movq qword ptr [{to}], {value}");
-store!(store_4, u32, reg, "mov dword ptr [{to}], {value:e}");
-store!(store_2, u16, reg, "mov word ptr [{to}], {value:x}");
-store!(store_1, u8, reg_byte, "mov byte ptr [{to}], {value}");
 
 /// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
 ///
