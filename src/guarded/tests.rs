@@ -400,11 +400,20 @@ fn an_aligned_number_arrives_in_one_piece() {
     use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
     const TIME: Duration = Duration::from_millis(10);
+    // Elsewhere a copy ends with words that need not be aligned, so that a number between others may be in two of them.
+    let is_whole_between_others = cfg!(any(
+        target_arch = "x86_64",
+        target_arch = "x86",
+        target_arch = "riscv64"
+    ));
     let target: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
     let (old, new) = ([0u8; 64], [!0u8; 64]);
     // Bytes of the number, where it is in the target, and how many bytes are copied in front of it and behind it.
     for (size, at) in [(2, 8), (2, 10), (2, 14), (4, 8), (4, 12), (8, 16)] {
         for (before, behind) in [(0, 0), (0, 3), (0, 4), (0, 20), (1, 0), (2, 0), (2, 7)] {
+            if size == 8 && before > 0 && behind > 0 && !is_whole_between_others {
+                continue;
+            }
             let before = before * size;
             let ended = AtomicBool::new(false);
             std::thread::scope(|threads| {
