@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 aarch64-vm ppc64le s390x riscv64 i686 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 aarch64-vm ppc64le s390x riscv64 i686 musl asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -90,6 +90,7 @@ help:
 	@echo 'make s390x      the same on IBM Z, which is big-endian'
 	@echo 'make riscv64    the same on 64-bit RISC-V'
 	@echo 'make i686       unit tests and the C suite as 32-bit programs (RUNS=..., TESTS="t_ep ...", UNIT="guarded ...")'
+	@echo 'make musl       unit tests and the C suite with the C library musl (RUNS=..., TESTS="t_ep ...", UNIT="guarded ...")'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
@@ -178,6 +179,10 @@ aarch64-vm:
 i686:
 	scripts/deps.sh i686
 	scripts/i686.sh $(TESTS)
+
+musl:
+	scripts/deps.sh musl
+	scripts/musl.sh $(TESTS)
 
 deny:
 	scripts/deps.sh build

@@ -177,8 +177,8 @@ report() {
 }
 
 every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 i686 examples providers demo address secure packages'
-# The other processors that are emulated: few changes are of one alone.
-long_only='ppc64le s390x riscv64'
+# Other processors, in emulation, and another C library: few changes are of one alone.
+long_only='ppc64le s390x riscv64 musl'
 [ -z "${LONG-}" ] || every+=" $long_only"
 wanted=${*:-$every}
 for name in $wanted; do
@@ -252,7 +252,7 @@ finish machine
 # The suites beside these mostly wait.
 begin emulation aarch64 scripts/emulated.sh aarch64 -- i686 env RUNS="$i686_runs" UNIT="$i686_unit" scripts/i686.sh \
 	-- ppc64le scripts/emulated.sh ppc64le -- s390x scripts/emulated.sh s390x \
-	-- riscv64 scripts/emulated.sh riscv64
+	-- riscv64 scripts/emulated.sh riscv64 -- musl scripts/musl.sh
 # Overflow and debug assertions are in dev builds only, of which this is one.
 suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest

@@ -10,8 +10,9 @@
 # libraries of another processor are. Exit status 0 if nothing failed.
 set -u
 
-. "${0%/*}/need.sh" awk dirname head ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}
+. "${0%/*}/need.sh" awk dirname grep head ls mkdir nproc realpath sed timeout ${VALGRIND:+valgrind}
 . "${0%/*}/side-by-side.sh"
+. "${0%/*}/loaded.sh"
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
 shift
@@ -74,7 +75,7 @@ for run in $runs; do
 	fi
 
 	# The system may have the original under the same name.
-	used=$(LD_TRACE_LOADED_OBJECTS=1 "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
+	used=$(loaded env "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
 	case $used in
 	"$out"/lib/*) verdict ok "$name" uses_our_library ;;
 	*)

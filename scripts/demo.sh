@@ -6,7 +6,8 @@
 # the client is; LIBRARIES says where the libraries of another processor are. Where there is a program OUT/env, it starts
 # those of OUT (scripts/emulated.sh). LIMIT says how many seconds each may take.
 set -u
-. "${0%/*}/need.sh" cat mktemp realpath rm sed seq sleep timeout
+. "${0%/*}/need.sh" cat grep mktemp realpath rm sed seq sleep timeout
+. "${0%/*}/loaded.sh"
 
 out=$(realpath "${1:?usage: demo.sh OUT [--quick]}")
 shift
@@ -25,7 +26,7 @@ starter() {
 
 # The system may have another library of this name.
 for end in "$out" "$client"; do
-	used=$("$(starter "$end")" LD_TRACE_LOADED_OBJECTS=1 "$(libraries "$end")" "$end/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
+	used=$(loaded "$(starter "$end")" "$(libraries "$end")" "$end/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
 	case $used in
 	*"libdat.so.1 => $end/lib/"*) ;;
 	*) echo "demo: would run on: $used" >&2 && exit 1 ;;

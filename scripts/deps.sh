@@ -25,12 +25,14 @@ aarch64="$build gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 ppc64le="$build gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross qemu-user"
 s390x="$build gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user"
 riscv64="$build gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user"
+# The C library musl, and a compiler for that (make musl).
+musl="$build musl-tools"
 # A cross compiler and libraries, for 32-bit programs (make i686).
 i686="$build gcc-i686-linux-gnu libc6-dev-i386-cross libibverbs-dev librdmacm-dev"
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
 check="$programs $aarch64 $i686 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"
-check_long="$check $ppc64le $s390x $riscv64"
+check_long="$check $ppc64le $s390x $riscv64 $musl"
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys="$build libclang-dev pkg-config libibverbs-dev librdmacm-dev"
 # What libdat is measured beside (make bench), and what drives it.
@@ -45,7 +47,7 @@ fuzz="$build g++"
 lint="$build clang-format g++"
 fresh="$run $chroot git"
 
-groups='build|run|aarch64|ppc64le|s390x|riscv64|i686|programs|check|check-long|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
+groups='build|run|aarch64|ppc64le|s390x|riscv64|i686|musl|programs|check|check-long|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
 action=install
 case "${1-}" in
 --list | --check)
@@ -63,6 +65,7 @@ ppc64le) wanted=$ppc64le ;;
 s390x) wanted=$s390x ;;
 riscv64) wanted=$riscv64 ;;
 i686) wanted=$i686 ;;
+musl) wanted=$musl ;;
 programs) wanted=$programs ;;
 check) wanted=$check ;;
 check-long) wanted=$check_long ;;
@@ -149,6 +152,7 @@ else
 		gcc-s390x-linux-gnu) tool=s390x-linux-gnu-gcc ;;
 		gcc-riscv64-linux-gnu) tool=riscv64-linux-gnu-gcc ;;
 		gcc-i686-linux-gnu) tool=i686-linux-gnu-gcc ;;
+		musl-tools) tool=musl-gcc ;;
 		qemu-user) tool=qemu-aarch64 ;;
 		util-linux) tool=unshare ;;
 		coreutils) tool=stdbuf ;;

@@ -25,9 +25,8 @@ mkdir "$work/$name"
 git archive HEAD | tar -C "$work/$name" -xf -
 cd "$work/$name"
 mapfile -t others < <(find . -name Cargo.lock ! -path ./Cargo.lock | sort | sed 's/lock$/toml/')
-mkdir .cargo
 # With --quiet cargo does not print the configuration.
-cargo vendor --locked --versioned-dirs "${others[@]/#/--sync=}" vendor >.cargo/config.toml 2>"$work/log" || {
+cargo vendor --locked --versioned-dirs "${others[@]/#/--sync=}" vendor >>.cargo/config.toml 2>"$work/log" || {
 	cat "$work/log" >&2
 	exit 1
 }

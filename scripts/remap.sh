@@ -29,6 +29,9 @@ if [ -n "${CARGO_ENCODED_RUSTFLAGS-}" ]; then
 elif [ -n "${RUSTFLAGS-}" ]; then
 	export RUSTFLAGS="$RUSTFLAGS ${flags[*]}"
 fi
+list="[$(printf "'''%s''', " "${flags[@]}")]"
 cargo=$1
 shift
-exec "$cargo" --config "build.rustflags = [$(printf "'''%s''', " "${flags[@]}")]" "$@"
+# Where .cargo/config.toml has flags for a target, those for all targets do not count.
+exec "$cargo" --config "build.rustflags = $list" \
+	--config "target.'cfg(target_env = \"musl\")'.rustflags = $list" "$@"

@@ -16,7 +16,7 @@
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
 //! Every layer may import the leaves: `any_stack`, `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
-//! `reserve`, `signals`, `sync`.
+//! `reserve`, `signals`, `sync`, `thread_destructors`.
 
 // The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -56,4 +56,9 @@ mod system_call;
 mod test_pages;
 #[doc(hidden)]
 pub mod testing;
+#[cfg(all(
+    target_env = "musl",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod thread_destructors;
 pub mod trace;

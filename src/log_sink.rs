@@ -188,7 +188,7 @@ fn now() -> (i64, u32) {
 pub fn set_offset() {
     // SAFETY: all zeros are a value of the structure of numbers and a pointer.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    let seconds = now().0 as libc::time_t;
+    let seconds = now().0 as _;
     // SAFETY: two locals.
     if !unsafe { libc::localtime_r(&seconds, &mut parts) }.is_null() {
         OFFSET.store(parts.tm_gmtoff as i64, Ordering::Relaxed);

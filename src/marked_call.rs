@@ -11,7 +11,7 @@ use crate::system_call;
 
 /// Asks the C library for what later calls need, so that no call of the data path has to.
 pub(crate) fn prepare() {
-    #[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
     let _ = restartable::area();
 }
 
@@ -27,7 +27,7 @@ pub(crate) unsafe fn make_unless(
     number: libc::c_long,
     arguments: [usize; 6],
 ) -> Option<isize> {
-    #[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
     if let Some(area) = restartable::area() {
         // SAFETY: the caller's promise; the area is that of this thread.
         return unsafe { restartable::make_unless(area, word, mask, number, arguments) };
@@ -39,7 +39,7 @@ pub(crate) unsafe fn make_unless(
     Some(unsafe { system_call::make(number, arguments) })
 }
 
-#[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod restartable {
     use std::arch::asm;
     use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};

@@ -273,15 +273,26 @@ static bool is_without_data(DAT_EVENT_NUMBER number)
 }
 
 /* The next event by a wait or, in a run whose programs poll (EXPECT=poll), by dequeues. */
+DAT_RETURN wait_uncancelled(DAT_EVD_HANDLE evd, DAT_EVENT *event)
+{
+	DAT_COUNT more;
+	DAT_RETURN ret = dat_evd_wait(evd, SOON, 1, event, &more);
+
+#ifndef __GLIBC__
+	while (DAT_GET_TYPE(ret) == DAT_INTERRUPTED_CALL)
+		ret = dat_evd_wait(evd, SOON, 1, event, &more);
+#endif
+	return ret;
+}
+
 static DAT_RETURN next_event(DAT_EVD_HANDLE evd, DAT_EVENT *event)
 {
 	const char *how = getenv("EXPECT");
 	unsigned long long end = now_us() + SOON;
-	DAT_COUNT more;
 	DAT_RETURN ret;
 
 	if (!how || strcmp(how, "poll") != 0)
-		return dat_evd_wait(evd, SOON, 1, event, &more);
+		return wait_uncancelled(evd, event);
 	while (DAT_GET_TYPE(ret = dat_evd_dequeue(evd, event)) == DAT_QUEUE_EMPTY && now_us() < end)
 		sched_yield();
 	return ret;

@@ -122,6 +122,9 @@ DAT_CONTEXT cookie(DAT_UINT64 value);
 /* On an iWARP device an RDMA write may be done when it has been sent: iWARP has no answer to writes. One
  * that the target refuses ends the connection, but may have completed with success before. */
 bool writes_end_when_sent(void);
+/* dat_evd_wait up to the next event, by a thread that has cancellation disabled. A cancellation does not interrupt the
+ * wait, but in musl, which sends its signal to such a thread, too. */
+DAT_RETURN wait_uncancelled(DAT_EVD_HANDLE evd, DAT_EVENT *event);
 void expect_write_refused(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value);
 DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number);
 void expect_nothing(const char *file, int line, DAT_EVD_HANDLE evd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "failing_malloc.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
@@ -9,11 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The functions of glibc behind those that this file replaces. */
+/* The functions of the C library behind those that this file replaces. */
+#ifdef __GLIBC__
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *at, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
+#else
+#define __libc_malloc ((void *(*)(size_t))dlsym(RTLD_NEXT, "malloc"))
+#define __libc_calloc ((void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "calloc"))
+#define __libc_realloc ((void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc"))
+#define __libc_memalign ((void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "aligned_alloc"))
+#endif
 
 enum which { NONE, ONE, AND_LATER, EVERY };
 

@@ -40,9 +40,12 @@ static unsigned entries(const char *path)
 	return count;
 }
 
-/* How many bytes the program has from malloc. */
+/* How many bytes the program has from malloc; 0 where the C library does not tell. */
 static size_t heap_bytes(void)
 {
+#ifndef __GLIBC__
+	return 0;
+#else
 #if __GLIBC_PREREQ(2, 33)
 	struct mallinfo2 heap = mallinfo2();
 #else
@@ -50,6 +53,7 @@ static size_t heap_bytes(void)
 #endif
 
 	return (size_t)heap.uordblks + (size_t)heap.hblkhd;
+#endif
 }
 
 struct having what_is(void)

@@ -373,12 +373,11 @@ static void cancel__evd_wait_as_data_arrives(void)
 static void *waits_without_cancellation(void *arg)
 {
 	DAT_EVENT event;
-	DAT_COUNT more;
 
 	pthread_cleanup_push(clean_up, arg);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	steps++;
-	CHECK_RET(dat_evd_wait(software, SOON, 1, &event, &more), DAT_SUCCESS);
+	CHECK_RET(wait_uncancelled(software, &event), DAT_SUCCESS);
 	returned = true;
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	pthread_testcancel();

@@ -165,6 +165,9 @@ static void send_the_signal(pthread_t thread)
 
 static void cancel_close__by_a_signal_that_is_late(void)
 {
+#ifndef __GLIBC__
+	tap_skip("this C library sends its signal by another call, and does not wait for it");
+#endif
 	cancel_as_the_ia_closes(mark, send_the_signal);
 }
 

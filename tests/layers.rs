@@ -18,6 +18,7 @@ const ORDER: &[&[&str]] = &[
         "errno",
         "kernel",
         "reserve",
+        "thread_destructors",
     ],
     &["signals"],
     &["sync"],

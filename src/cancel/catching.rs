@@ -55,9 +55,10 @@ unsafe extern "C-unwind" fn body(
     // SAFETY: the buffer lives until it is popped; the call is that of the caller.
     unsafe {
         _pthread_cleanup_push(buffer, libdat_cancel_landed, stack);
-        pthread_setcanceltype(if sleeps { ASYNCHRONOUS } else { DEFERRED }, &mut before);
-        // From here on a cancellation of a thread that sleeps is acted upon at any instruction.
         pthread_setcancelstate(ENABLE, &mut old);
+        // From here on a cancellation of a thread that sleeps is acted upon at any instruction. One that is pending is
+        // acted upon in this call, where some C libraries do that in the one before and some do not.
+        pthread_setcanceltype(if sleeps { ASYNCHRONOUS } else { DEFERRED }, &mut before);
         match call {
             Some(call) => call.make(),
             None => pthread_testcancel(),

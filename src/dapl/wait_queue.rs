@@ -68,7 +68,8 @@ impl WaitQueue {
     fn block(&self, sequence: u32, deadline: Option<Instant>) -> Wake {
         let timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let timeout = timeout.map(|t| libc::timespec {
-            tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            // As much as any processor's type holds.
+            tv_sec: t.as_secs().min(i32::MAX as u64) as _,
             tv_nsec: t.subsec_nanos() as libc::c_long,
         });
         let timeout = timeout

@@ -36,6 +36,11 @@ const JOIN_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Thread(libc::pthread_t);
 
+// SAFETY: what names a thread, which is a pointer in some C libraries, is good in any thread.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
 impl Thread {
     /// Waits for its end, if a thread of the program calls this; for [`JOIN_LIMIT`] at most. Otherwise the thread ends
     /// by itself.
@@ -59,7 +64,7 @@ impl Thread {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let until = now.unwrap_or_default().saturating_add(limit);
         let until = libc::timespec {
-            tv_sec: until.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_sec: until.as_secs() as _,
             tv_nsec: until.subsec_nanos() as libc::c_long,
         };
         let thread = ManuallyDrop::new(self);

@@ -138,16 +138,20 @@ fn depends_on_directory(path: &CStr) -> bool {
 /// Whether the loader failed because the file itself does not exist. In the message a library that
 /// was found has the path where it is, and a missing dependency has its own name; so if the
 /// message begins with the bare name as given, the library was not found. (The rest of the message
-/// depends on the locale.)
+/// depends on the locale.) That of musl has the name as given behind some words, the error of the kernel, and, for a
+/// dependency, which library needs it.
 fn missing(path: &CStr, message: &str) -> bool {
     let path = path.to_string_lossy();
     if path.contains('/') {
-        !std::path::Path::new(&*path).exists()
-    } else {
-        message
-            .strip_prefix(&*path)
-            .is_some_and(|rest| rest.starts_with(':'))
+        return !std::path::Path::new(&*path).exists();
     }
+    let of_musl = message.strip_prefix("Error loading shared library ");
+    let reason = of_musl.unwrap_or(message).strip_prefix(&*path);
+    let Some(reason) = reason.and_then(|rest| rest.strip_prefix(':')) else {
+        return false;
+    };
+    let absent = std::io::Error::from_raw_os_error(libc::ENOENT).to_string();
+    of_musl.is_none() || absent.starts_with(reason.trim_start())
 }
 
 fn entry_point(handle: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, LoadError> {
@@ -195,6 +199,40 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_loaders() {
+        let path = c"liba.so";
+        for (message, is_missing) in [
+            (
+                "liba.so: cannot open shared object file: No such file or directory",
+                true,
+            ),
+            ("/lib/liba.so: invalid ELF header", false),
+            (
+                "libb.so: cannot open shared object file: No such file or directory",
+                false,
+            ),
+            (
+                "Error loading shared library liba.so: No such file or directory",
+                true,
+            ),
+            (
+                "Error loading shared library liba.so: Exec format error",
+                false,
+            ),
+            (
+                "Error loading shared library libb.so: No such file or directory (needed by /lib/liba.so)",
+                false,
+            ),
+            (
+                "Error loading shared library liba.so: No such file or directory (needed by liba.so)",
+                false,
+            ),
+        ] {
+            assert_eq!(missing(path, message), is_missing, "{message}");
+        }
+    }
+
+    #[test]
     fn missing_broken_and_foreign_libraries() {
         for path in [
             c"libno-such-provider.so.7",
@@ -207,7 +245,11 @@ mod tests {
             assert_eq!(probe(path).unwrap_err(), error);
         }
         // A file that is not a library, a library that is not a provider, and no name.
-        for path in [c"/etc/passwd", c"libc.so.6", c""] {
+        let libc = match cfg!(target_env = "musl") {
+            true => c"libc.so",
+            false => c"libc.so.6",
+        };
+        for path in [c"/etc/passwd", libc, c""] {
             let error = Library::load(path).unwrap_err();
             assert!(matches!(error, LoadError::Broken(_)), "{error:?}");
         }

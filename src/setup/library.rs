@@ -15,6 +15,25 @@ use crate::log_sink;
 /// `dat_registry_add_provider` and `dat_registry_remove_provider`.
 type Register = unsafe extern "C" fn(*const c_void, *const DAT_PROVIDER_INFO) -> DAT_RETURN;
 
+/// The symbol of that version in a scope of the loader, or null.
+///
+/// # Safety
+/// The scope is one of the loader.
+unsafe fn find(scope: *mut c_void, name: &CStr, version: &CStr) -> *mut c_void {
+    #[cfg(not(target_env = "musl"))]
+    // SAFETY: C strings; the caller's promise.
+    unsafe {
+        libc::dlvsym(scope, name.as_ptr(), version.as_ptr())
+    }
+    // The loader of musl knows no versions.
+    #[cfg(target_env = "musl")]
+    // SAFETY: as above.
+    unsafe {
+        let _ = version;
+        libc::dlsym(scope, name.as_ptr())
+    }
+}
+
 /// The function of the registry library that has loaded this one. Other libraries of DAT in the process
 /// have functions of the same names, for the other version.
 fn registry_function(version: Version, name: &CStr) -> Option<Register> {
@@ -32,8 +51,7 @@ fn registry_function(version: Version, name: &CStr) -> Option<Register> {
     let found = scopes.into_iter().find_map(|scope| {
         nodes.iter().find_map(|node| {
             // SAFETY: C strings, and a scope of the loader.
-            let symbol = unsafe { libc::dlvsym(scope, name.as_ptr(), node.as_ptr()) };
-            NonNull::new(symbol)
+            NonNull::new(unsafe { find(scope, name, node) })
         })
     });
     // SAFETY: the name is that of a function of this type.

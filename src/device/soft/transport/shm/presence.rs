@@ -16,17 +16,25 @@ use crate::device::soft::engine::presence::Presence;
 use super::cma::Mark;
 use super::ready_bitmap_file;
 
-/// Whether there is a robust mutex whose first word is the futex.
-const SUPPORTED: bool = cfg!(all(target_env = "gnu", not(miri), not(dat_sim)));
+/// Whether there is a robust mutex whose futex is known.
+const SUPPORTED: bool = cfg!(all(
+    any(target_env = "gnu", target_env = "musl"),
+    not(miri),
+    not(dat_sim)
+));
+
+/// Which word of a mutex is the futex: the first one, but in musl that is the type.
+const FUTEX: u32 = cfg!(target_env = "musl") as u32;
 
 /// What the kernel adds to the word of a mutex whose owner has ended (`FUTEX_OWNER_DIED`).
 const OWNER_DIED: u32 = 0x4000_0000;
 
-/// The memory of the mutex, in cache lines of its own. The first word is the futex, as the C library of GNU has it.
+/// The memory of the mutex, in cache lines of its own, and which word of that is the futex: a peer may have another C
+/// library.
 #[repr(C, align(128))]
-pub(super) struct PresenceMutex([AtomicU32; 32]);
+pub(super) struct PresenceMutex([AtomicU32; 31], AtomicU32);
 
-const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= size_of::<PresenceMutex>());
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= size_of::<[AtomicU32; 31]>());
 
 thread_local! {
     /// Whether this thread holds the mutex.
@@ -41,19 +49,25 @@ impl PresenceMutex {
         self.0.as_ptr().cast_mut().cast()
     }
 
+    #[inline(always)]
+    fn futex(&self) -> &AtomicU32 {
+        // One of two: who owns the memory may write anything there.
+        &self.0[self.1.load(Ordering::Relaxed) as usize & 1]
+    }
+
     /// The mark.
     ///
     /// # Safety
     /// The memory stays mapped as long as the mark is used.
     pub unsafe fn mark(&self) -> Mark {
         // SAFETY: the caller's promise.
-        unsafe { Mark::new(&self.0[0], OWNER_DIED) }
+        unsafe { Mark::new(self.futex(), OWNER_DIED) }
     }
 
     /// Whether a thread has ended that held the mutex: the program is gone.
     #[inline(always)]
     pub fn is_marked(&self) -> bool {
-        self.0[0].load(Ordering::Acquire) & OWNER_DIED != 0
+        self.futex().load(Ordering::Acquire) & OWNER_DIED != 0
     }
 
     /// Makes the mutex, in new memory of this process. Without one nobody holds it.
@@ -61,6 +75,7 @@ impl PresenceMutex {
         if !SUPPORTED {
             return;
         }
+        self.1.store(FUTEX, Ordering::Relaxed);
         let mut attributes = std::mem::MaybeUninit::uninit();
         // SAFETY: places for attributes and a mutex, which nobody uses yet.
         unsafe {
@@ -85,7 +100,7 @@ fn show() {
         return;
     };
     // Mostly another thread holds the mutex.
-    if mutex.0[0].load(Ordering::Relaxed) != 0 {
+    if mutex.futex().load(Ordering::Relaxed) != 0 {
         return;
     }
     // SAFETY: initialised, and there for ever.
@@ -108,7 +123,7 @@ mod tests {
     use super::*;
 
     fn mutex() -> PresenceMutex {
-        let mutex = PresenceMutex(Default::default());
+        let mutex = PresenceMutex(Default::default(), AtomicU32::new(0));
         mutex.init();
         mutex
     }
