@@ -85,7 +85,7 @@ fn each_header_compiles_alone() {
                 "#include <{}/{header}>\nextern int unit;\n",
                 version.directory
             );
-            for language in [Language::C11, Language::Cxx17] {
+            for language in Language::ALL {
                 let name = format!("alone_{}_{}", version.name, header.replace('.', "_"));
                 cc::check(&name, language, &source).unwrap_or_else(|e| panic!("{e}"));
             }
@@ -100,12 +100,17 @@ fn a_program_needs_one_header() {
             "#include <{}/udat.h>\n\
              int main(int argc, char **argv)\n{{\n\
              \x20   DAT_EVD_HANDLE async = DAT_HANDLE_NULL;\n    DAT_IA_HANDLE ia;\n\
+             \x20   DAT_CNO_HANDLE cno;\n\
+             \x20   DAT_OS_WAIT_PROXY_AGENT none = DAT_OS_WAIT_PROXY_AGENT_NULL;\n\
              \x20   DAT_RETURN ret = dat_ia_open(argv[argc - 1], 8, &async, &ia);\n\
              \x20   if (DAT_GET_TYPE(ret) == DAT_PROVIDER_NOT_FOUND) return 2;\n\
+             \x20   if (ret == DAT_SUCCESS) ret = dat_cno_create(ia, none, &cno);\n\
+             \x20   if (ret == DAT_SUCCESS)\n\
+             \x20       ret = dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL);\n\
              \x20   return ret == DAT_SUCCESS ? dat_ia_close(ia, DAT_CLOSE_DEFAULT) != DAT_SUCCESS : 1;\n}}\n",
             version.directory
         );
-        for language in [Language::C11, Language::Cxx17] {
+        for language in Language::ALL {
             let name = format!("consumer_{}", version.name);
             cc::check(&name, language, &source).unwrap_or_else(|e| panic!("{e}"));
         }

@@ -33,10 +33,15 @@ extern "C" {
 
 typedef uint32_t DAT_UINT32;              /* Unsigned 32-bit integer. */
 typedef uint64_t DAT_UINT64;              /* Unsigned 64-bit integer. */
-typedef unsigned long long DAT_UVERYLONG; /* The widest unsigned integer of the platform. */
 typedef void *DAT_PVOID;                  /* Untyped pointer. */
 typedef int DAT_COUNT;                    /* Signed count of things. */
 typedef DAT_UINT64 DAT_PADDR;             /* Physical address, unused by uDAPL consumers. */
+
+/* The widest unsigned integer of the platform, which C90 and C++98 do not have. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wlong-long"
+typedef unsigned long long DAT_UVERYLONG;
+#pragma GCC diagnostic pop
 
 typedef struct sockaddr DAT_SOCK_ADDR; /* Socket address, either family. */
 typedef struct sockaddr_in6 DAT_SOCK_ADDR6; /* IPv6 socket address. */

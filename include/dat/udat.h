@@ -98,11 +98,11 @@ typedef struct dat_os_wait_proxy_agent {
     DAT_AGENT_FUNC proxy_agent_func;
 } DAT_OS_WAIT_PROXY_AGENT;
 
-/* No agent. */
-#ifdef __cplusplus
+/* No agent. In C90 and C++98 such a value is an extension of the compiler. */
+#if defined(__cplusplus) && __cplusplus >= 201103L
 #define DAT_OS_WAIT_PROXY_AGENT_NULL (DAT_OS_WAIT_PROXY_AGENT{NULL, NULL})
 #else
-#define DAT_OS_WAIT_PROXY_AGENT_NULL ((DAT_OS_WAIT_PROXY_AGENT){NULL, NULL})
+#define DAT_OS_WAIT_PROXY_AGENT_NULL (__extension__(DAT_OS_WAIT_PROXY_AGENT){NULL, NULL})
 #endif
 
 /* Parameters of a CNO (dat_cno_query). */

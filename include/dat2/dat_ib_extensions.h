@@ -375,7 +375,8 @@ typedef struct dat_ib_extension_event_data {
     union {
         DAT_IB_IMMED_DATA immed;
     } val;
-    union {
+    /* Without a name, which C90 and C99 do not have. */
+    __extension__ union {
         DAT_IB_ADDR_HANDLE remote_ah;
         DAT_IB_COLLECTIVE_EVENT_DATA coll;
     };

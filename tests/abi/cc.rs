@@ -6,15 +6,37 @@ use std::process::Command;
 /// What a source is compiled as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
+    C90,
     C11,
+    C23,
+    Cxx98,
     Cxx17,
+    Cxx20,
 }
 
 impl Language {
+    /// Those that programs are written in: the oldest, a usual and the newest one.
+    pub const ALL: [Language; 6] = [
+        Language::C90,
+        Language::C11,
+        Language::C23,
+        Language::Cxx98,
+        Language::Cxx17,
+        Language::Cxx20,
+    ];
+
     fn command(self, source: &Path) -> Command {
-        let (variable, default, standard) = match self {
-            Language::C11 => ("CC", "cc", "-std=c11"),
-            Language::Cxx17 => ("CXX", "c++", "-std=c++17"),
+        let standard = match self {
+            Language::C90 => "-std=c90",
+            Language::C11 => "-std=c11",
+            Language::C23 => "-std=c2x",
+            Language::Cxx98 => "-std=c++98",
+            Language::Cxx17 => "-std=c++17",
+            Language::Cxx20 => "-std=c++20",
+        };
+        let (variable, default) = match self.extension() {
+            "c" => ("CC", "cc"),
+            _ => ("CXX", "c++"),
         };
         let compiler = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
         let mut command = Command::new(compiler);
@@ -26,8 +48,8 @@ impl Language {
 
     fn extension(self) -> &'static str {
         match self {
-            Language::C11 => "c",
-            Language::Cxx17 => "cc",
+            Language::C90 | Language::C11 | Language::C23 => "c",
+            Language::Cxx98 | Language::Cxx17 | Language::Cxx20 => "cc",
         }
     }
 }
