@@ -93,20 +93,26 @@ static void be_stopped(void)
 	REQUIRE(waitpid(child, NULL, 0) == child);
 }
 
-/* Closes all descriptors but the standard streams; the threads of the process take no processor after that. */
-static void close_all(void)
+/* The threads of the process take no processor. */
+static void check_that_threads_sleep(void)
 {
 	long long used = LITTLE;
 
-	for (int fd = STREAMS; fd < DESCRIPTORS; fd++)
-		close(fd);
-	be_stopped();
 	for (int i = 0; i < TRIES && used >= LITTLE; i++) {
 		used = -used_us();
 		pause_us(QUIET);
 		used += used_us();
 	}
-	CHECK(used < LITTLE);
+	CHECK_EQ(used < LITTLE ? 0 : used, 0);
+}
+
+/* Closes all descriptors but the standard streams; the threads of the process sleep after that. */
+static void close_all(void)
+{
+	for (int fd = STREAMS; fd < DESCRIPTORS; fd++)
+		close(fd);
+	be_stopped();
+	check_that_threads_sleep();
 }
 
 /* The IA is of no use any more then, but the threads of the library sleep, and it can be closed. */
@@ -156,10 +162,43 @@ static void descriptors__all_closed_beside_waiters(void)
 	rig_down(&rig);
 }
 
+/* A message from a to b, and the end of the connection; the threads sleep after it. */
+static void use_up(DAT_EP_HANDLE from, DAT_EP_HANDLE to)
+{
+	OK(recv_nothing(to, 1));
+	OK(send_nothing(from, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	OK(dat_ep_disconnect(from, DAT_CLOSE_GRACEFUL_FLAG));
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	check_that_threads_sleep();
+}
+
+/* A program that needs no more files may lower its limit, down to none at all, as some do against intruders. The
+ * connections that there are serve it as before. */
+static void descriptors__none_allowed_any_more(void)
+{
+	DAT_EP_HANDLE other_a, other_b;
+	struct rlimit limit;
+
+	pair_up(&p, NULL);
+	other_a = make_ep(&p.a, NULL);
+	other_b = make_ep(&p.b, NULL);
+	connect_eps(&p.a, other_a, &p.b, other_b);
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = 0;
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	use_up(p.ep_a, p.ep_b);
+	use_up(other_a, other_b);
+	pair_down(&p);
+}
+
 static const struct tap_test tests[] = {
 	T(descriptors, none_is_a_standard_stream),
 	T(descriptors, all_closed_by_the_program),
 	T(descriptors, all_closed_beside_waiters),
+	T(descriptors, none_allowed_any_more),
 	TAP_END,
 };
 

@@ -48,6 +48,7 @@ mod preposted;
 mod qp;
 mod ring;
 mod service;
+mod sources;
 mod srq;
 pub mod sys;
 mod teardown;

@@ -1,8 +1,6 @@
 //! The service thread of an IA, which handles the events of the device and of the connection
 //! manager. It sleeps while there are none.
 
-use std::ffi::c_int;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::delay;
 use crate::descriptor::{self, OwnedFd};
 use crate::lock::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::EventfdFlags;
 
 use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
@@ -19,6 +17,7 @@ use super::deadlines::Deadlines;
 use super::device_event::DeviceEvent;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
+use super::sources::{COMPLETIONS, CONNECTIONS, DEVICE, Sources, WAKE};
 use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
 use crate::device::threads;
@@ -75,6 +74,11 @@ impl Jobs {
         self.wake();
     }
 
+    /// What wakes the thread.
+    pub fn wake_descriptor(&self) -> &OwnedFd {
+        &self.wake
+    }
+
     /// Wakes the thread.
     pub fn wake(&self) {
         // Fails only if the counter is full, and then the thread is being woken.
@@ -86,13 +90,15 @@ impl Jobs {
 pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
     let mut started = adapter.jobs.started.lock();
     if !*started {
-        let mut service = Service {
-            adapter: adapter.clone(),
-            closing: Vec::new(),
-            deadlines: Deadlines::new(),
-            silent: 0,
-        };
-        let result = threads::start(c"dat-verbs", move || service.run());
+        let result = Sources::new(adapter).and_then(|sources| {
+            let mut service = Service {
+                adapter: adapter.clone(),
+                closing: Vec::new(),
+                deadlines: Deadlines::new(),
+                sources,
+            };
+            threads::start(c"dat-verbs", move || service.run())
+        });
         if let Err(error) = &result {
             log::error!("no thread for an RDMA device: {error}");
         }
@@ -121,18 +127,8 @@ struct Service {
     closing: Vec<Closing>,
     /// Attempts with a time limit: the queue pair, the number of the attempt, and the duration of the limit.
     deadlines: Deadlines<(Weak<Qp>, u64, Duration)>,
-    /// A bit for each source that has no more events.
-    silent: u32,
+    sources: Sources,
 }
-
-/// The sources of events, in the order of their bits.
-const WAKE: u32 = 1;
-const COMPLETIONS: u32 = 2;
-const DEVICE: u32 = 4;
-const CONNECTIONS: u32 = 8;
-
-/// How often the thread looks for its work when the program has closed the descriptor that wakes the thread.
-const UNWOKEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// What the log has of a device that has failed by itself, and of one that was removed.
 const HAS_FAILED: &str = "has failed";
@@ -168,7 +164,6 @@ impl Service {
             if ready & CONNECTIONS != 0 {
                 self.connection_events();
             }
-            self.silent |= ended;
             if ended & !WAKE != 0 {
                 self.device_is_gone(WAS_REMOVED, &"the device was removed");
             }
@@ -184,54 +179,13 @@ impl Service {
         self.adapter.jobs.stop.load(Ordering::Acquire) && self.adapter.unanswered.is_empty()
     }
 
-    /// Waits for events. Gives the sources that have some, and those that have no more: when a device is
-    /// removed, the kernel closes what reports its events, and a program may close all descriptors.
-    fn sleep(&self) -> (u32, u32) {
+    /// Waits for events. Gives the sources that have some, and those that have no more from now on.
+    fn sleep(&mut self) -> (u32, u32) {
         let deadline = self.deadlines.first();
         let deadline = deadline.map(|when| when.saturating_duration_since(Instant::now()));
-        let unwoken = (self.silent & WAKE != 0).then_some(UNWOKEN_CHECKS);
-        let checks = self.closing.iter().map(Closing::interval).chain(unwoken);
-        let timeout = checks.chain(deadline).min().map(|t| Timespec {
-            tv_sec: t.as_secs().min(3600) as i64,
-            tv_nsec: t.subsec_nanos().into(),
-        });
-        let adapter = &self.adapter;
-        // SAFETY: the adapter is open, and so are its channels and their descriptors.
-        let fds: [c_int; 3] = unsafe {
-            let comp = adapter.comp_channel.cast::<sys::Channel>();
-            [
-                (*comp).fd,
-                (*adapter.ctx).async_fd,
-                (*adapter.cm_channel).fd,
-            ]
-        };
-        // SAFETY: as above.
-        let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-        let wake = adapter.jobs.wake.as_fd();
-        // A closed source would be ready all the time.
-        let mut polled = [wake; 4].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let mut sources = [0; 4];
-        let mut count = 0;
-        for (i, fd) in [wake, fds[0], fds[1], fds[2]].into_iter().enumerate() {
-            if self.silent & 1 << i == 0 {
-                polled[count] = PollFd::from_borrowed_fd(fd, PollFlags::IN);
-                sources[count] = 1 << i;
-                count += 1;
-            }
-        }
-        let polled = &mut polled[..count];
-        if rustix::event::poll(polled, timeout.as_ref()).is_err() {
-            return (0, 0);
-        }
-        let sources_with = |flags: PollFlags| {
-            let with = polled.iter().zip(sources);
-            let with = with.filter(|(fd, _)| fd.revents().intersects(flags));
-            with.fold(0, |bits, (_, source)| bits | source)
-        };
-        let ready = sources_with(PollFlags::IN);
-        // What has events is read first.
-        let ended = sources_with(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        (ready, ended & !ready)
+        let checks = self.closing.iter().map(Closing::interval);
+        let limit = checks.chain(deadline).min();
+        self.sources.wait(limit)
     }
 
     fn completion_events(&self) {
