@@ -268,7 +268,7 @@ impl PollSet {
             few => {
                 let arrived = few.iter().any(|entry| entry.peek() != PollResult::Nothing);
                 if arrived && let Some(_serving) = self.serving.try_lock() {
-                    self.serve_few(few, guard, up);
+                    self.serve_few(guard, up);
                 }
                 arrived
             }
@@ -395,10 +395,7 @@ impl PollSet {
     /// may be left.
     fn serve_all(&self, up: &mut Upcalls) -> bool {
         let _serving = self.serving.lock();
-        let guard = pin();
-        let few = self.few.get(&guard);
-        // None: connections were added meanwhile, so that bits are to be used.
-        few.is_some_and(|few| self.serve_few(few, &guard, up))
+        self.serve_few(&pin(), up)
     }
 
     /// Sockets were served, perhaps because a peer has notified the engine. A peer does so once

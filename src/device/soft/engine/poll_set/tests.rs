@@ -203,6 +203,46 @@ fn a_message_that_arrives_during_the_service() {
     }
 }
 
+/// While connections are served others are added, a message is sent to the last of them, and after it one to a
+/// connection that is being served. They are delivered in this order.
+#[test]
+fn a_connection_that_is_added_during_the_service() {
+    for (connections, added) in [(2, 1), (2, FEW), (FEW + 1, 1), (CHUNK, 1)] {
+        let (set, entries) = set_of(connections);
+        let set = Arc::new(set);
+        let _ = set.poll_and_adapt();
+        let others: Vec<Arc<Counted>> = (0..added).map(|_| Arc::default()).collect();
+        let arrive = |set: &PollSet, place: usize, entry: &Counted| {
+            entry.arrived.fetch_add(1, Ordering::Relaxed);
+            if let Some(bitmap) = set.bitmap_in_use() {
+                bitmap.ready_bits.set(place as u32);
+            }
+        };
+        arrive(&set, 0, &entries[0]);
+        let (peers_set, served, late) = (set.clone(), entries[0].clone(), others.clone());
+        entries[0].meanwhile.lock().push(Box::new(move || {
+            for entry in &late {
+                assert!(peers_set.add(entry.clone()).is_some());
+            }
+            arrive(&peers_set, connections + added - 1, late.last().unwrap());
+            arrive(&peers_set, 0, &served);
+        }));
+        while entries[0].delivered.load(Ordering::Relaxed) < 2 {
+            if set.poll(&pin()) == PollOutcome::NeedsProgress {
+                let _ = set.poll_and_adapt();
+            }
+        }
+        let late = others.last().unwrap();
+        assert_eq!(late.delivered.load(Ordering::Relaxed), 1);
+        assert!(
+            late.served.get() < entries[0].served.get(),
+            "{added} more than {connections}"
+        );
+        remove_all(&set, &entries);
+        remove_all(&set, &others);
+    }
+}
+
 /// A connection whose bit is set, though it has no message, does not deliver the message that arrives while others
 /// are served, before one that had been sent to a connection whose bit was not set.
 #[test]

@@ -1,5 +1,6 @@
 //! Serving the connections that have an arrival, in [rounds](crate::device::soft::engine::rounds).
 
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::{CAPACITY, CHUNK, Entry, FEW, PollResult, PollSet, WORDS};
@@ -68,16 +69,21 @@ fn behind_requests(entry: &Entry, guard: &Guard, up: &mut Upcalls) -> PollResult
 }
 
 impl PollSet {
-    /// Serves those of a few connections that have an arrival; false if messages may be left.
+    /// Serves those connections of the set that have an arrival, while they are few; false if messages may be left.
     ///
     /// Also a single one in rounds: a message that arrives while it is served is found by the peek after
     /// that, and by nothing else where its peer was told to notify us before.
     #[inline(never)]
-    pub(super) fn serve_few(&self, few: &[Entry], guard: &Guard, up: &mut Upcalls) -> bool {
+    pub(super) fn serve_few(&self, guard: &Guard, up: &mut Upcalls) -> bool {
+        let few = self.few.get(guard).map_or(&[][..], |few| few);
         for entry in few.iter().filter(|e| e.peek() == PollResult::Blocked) {
             entry.progress(guard, up);
         }
         for _ in 0..ROUNDS {
+            let Some(few) = self.few.get(guard) else {
+                // Connections were added, so that bits are to be used.
+                return false;
+            };
             let mut ready = 0u64;
             let mut has_requests = false;
             loop {
@@ -96,6 +102,10 @@ impl PollSet {
                 if ready == before {
                     break;
                 }
+            }
+            if !self.few.get(guard).is_some_and(|now| ptr::eq(now, few)) {
+                // A connection that was added meanwhile may have a message which was sent before those that were found.
+                continue;
             }
             let (mut turns, mut len) = ([(0, 0); FEW], 0);
             for (place, entry) in few.iter().enumerate() {
@@ -183,7 +193,6 @@ impl PollSet {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> bool {
-        let words = self.chunks_used.load(Ordering::Relaxed);
         let mut room = std::mem::take(&mut *self.turns.lock());
         let chunk = lost.and_then(|word| Some((word, self.chunks[word].get(guard)?)));
         if let Some((word, chunk)) = chunk {
@@ -201,6 +210,8 @@ impl PollSet {
             // without a message, is no reason for another one.
             loop {
                 let listed = room.turns.len();
+                // Connections may have been added since the last pass.
+                let words = self.chunks_used.load(Ordering::Relaxed);
                 let ready = |word, bits| self.list(&mut room, word, bits, guard);
                 bitmap.ready_bits.take_all(words, ready);
                 self.keep_those_with_messages(&mut room, listed, guard, up);
