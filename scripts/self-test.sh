@@ -65,7 +65,7 @@ names_what_is_missing() {
 for script in scripts/*.sh; do
 	mapfile -t programs < <(needed "$script" | tr -s '[:blank:]' '\n')
 	# need.sh itself, what installs programs, and parts of other scripts.
-	[[ $script == scripts/@(need|deps|packages-test-rpm|side-by-side|cross).sh ]] || check "missing.$script" names_what_is_missing "$script" "${programs[@]}"
+	[[ $script == scripts/@(need|deps|packages-test-rpm|side-by-side|cross|loaded).sh ]] || check "missing.$script" names_what_is_missing "$script" "${programs[@]}"
 done
 
 # --- what is missing on a fresh machine ------------------------------------------------------

@@ -70,7 +70,7 @@ class Packages(unittest.TestCase):
         asked = re.findall(r"scripts/deps\.sh (\S+)", read("Makefile"))
         asked.remove("--check")
         lists = ["aarch64", "bench", "bench-profile", "bench-verbs", "build", "check", "check-long",
-                 "check-rdma-sys", "deb", "fresh", "fuzz", "i686", "lint", "ppc64le", "programs", "riscv64",
+                 "check-rdma-sys", "deb", "fresh", "fuzz", "i686", "lint", "musl", "ppc64le", "programs", "riscv64",
                  "rpm", "run", "s390x"]
         self.assertEqual(sorted(set(asked)), lists)
         for name in asked:
