@@ -79,6 +79,24 @@ elsewhere() {
 		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
 }
 
+# unit NAME [ARGUMENT...]: the unit tests of the core, built by the function NAME, with these arguments; UNIT has words in
+# the names of those that are run, if not all.
+core_tests() {
+	local name=$1 words=()
+	shift
+	[ "${UNIT:-all}" = all ] || read -ra words <<<"$UNIT"
+	"$name" cargo test --locked --package dat-core --lib -- "$@" ${words[@]+"${words[@]}"} 2>&1 |
+		unit_tap | complete "$name" unit
+}
+
+# c_suite NAME OUT [PROGRAM]...: the C suite of OUT, whose runs mostly wait.
+c_suite() {
+	{
+		JOBS='' scripts/ctest.sh "${@:2}"
+		echo "exit status $?"
+	} | complete "$1" suite
+}
+
 # demo SERVER CLIENT LOG: the demo between programs of these two builds, as TAP.
 demo() {
 	if CLIENT=build/$2 scripts/demo.sh "build/$1" --quick >"$3" 2>&1; then

@@ -31,9 +31,8 @@ runner="env LD_LIBRARY_PATH=$root/lib"
 i686() {
 	RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=$loader" elsewhere "$@"
 }
-unit_tests=(--locked --package dat-core --lib)
 {
-	i686 cargo test "${unit_tests[@]}" --no-run &&
+	i686 cargo test --locked --package dat-core --lib --no-run &&
 		i686 make --no-print-directory -j"$(nproc)" PROFILE=sim "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
 			"CFLAGS=-O2 -g -D_FILE_OFFSET_BITS=64 -mpreferred-stack-boundary=2 $loader" libs ctest-bin "$out/dat_demo" &&
 		make --no-print-directory PROFILE=release libs build/release/dat_demo
@@ -42,29 +41,16 @@ unit_tests=(--locked --package dat-core --lib)
 	exit 1
 }
 
-# unit: the unit tests
-unit() {
-	local words=()
-	[ "${UNIT:-all}" = all ] || read -ra words <<<"$UNIT"
-	i686 cargo test "${unit_tests[@]}" -- ${words[@]+"${words[@]}"} 2>&1 | unit_tap | complete i686 unit
-}
-
 # layout: that the structures of rdma-core are laid out as its headers have them
 layout() {
 	i686 env "CC=$cc" DAT_CHECK_VERBS=1 cargo test --locked --test verbs_layout 2>&1 | unit_tap | complete i686 layout
 }
 
-# suite: the C suite, whose runs mostly wait
-suite() {
-	{
-		LIBRARIES=$root/lib JOBS='' scripts/ctest.sh "$out" "${programs[@]}"
-		echo "exit status $?"
-	} | complete i686 suite
-}
-
 # run NAME: prints what is run under this name as TAP.
 run() {
 	case $1 in
+	unit) core_tests i686 ;;
+	suite) LIBRARIES=$root/lib c_suite i686 "$out" "${programs[@]}" ;;
 	# shellcheck disable=SC2086 # two words
 	demo*) LIBRARIES=$root/lib demo ${1#demo } "$out/log/${1// /-}" | complete i686 demo ;;
 	*) "$1" ;;

@@ -31,9 +31,8 @@ ln -sfn "$(rustc --print sysroot)/lib/rustlib/$target/lib/self-contained/libunwi
 musl() {
 	RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=-crt-static -L native=$out/unwinder" elsewhere "$@"
 }
-unit_tests=(--locked --package dat-core --lib)
 {
-	musl cargo test "${unit_tests[@]}" --no-run &&
+	musl cargo test --locked --package dat-core --lib --no-run &&
 		musl make --no-print-directory -j"$(nproc)" PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
 			"CFLAGS=-O2 -g -isystem $out/headers" libs ctest-bin "$out/dat_demo" &&
 		make --no-print-directory PROFILE=dev libs build/dev/dat_demo
@@ -42,28 +41,14 @@ unit_tests=(--locked --package dat-core --lib)
 	exit 1
 }
 
-# unit: the unit tests
-unit() {
-	# rdma-core for musl is not there.
-	local words=(--skip device::verbs::cm_event::tests::events_and_statuses_have_their_names)
-	[ "${UNIT:-all}" = all ] || read -ra words <<<"$UNIT"
-	musl cargo test "${unit_tests[@]}" -- ${words[@]+"${words[@]}"} 2>&1 | unit_tap | complete musl unit
-}
-
-# suite: the C suite, whose runs mostly wait
-suite() {
-	{
-		JOBS='' scripts/ctest.sh "$out" "${programs[@]}"
-		echo "exit status $?"
-	} | complete musl suite
-}
-
 # run NAME: prints what is run under this name as TAP.
 run() {
 	case $1 in
+	# The names are those of rdma-core, which is not there for musl.
+	unit) core_tests musl --skip device::verbs::cm_event::tests::events_and_statuses_have_their_names ;;
+	suite) c_suite musl "$out" "${programs[@]}" ;;
 	# shellcheck disable=SC2086 # two words
 	demo*) demo ${1#demo } "$out/log/${1// /-}" | complete musl demo ;;
-	*) "$1" ;;
 	esac
 }
 
