@@ -79,8 +79,8 @@ elsewhere() {
 		"RUSTFLAGS=${RUSTFLAGS:-} --cfg dat_emulated" "$@"
 }
 
-# unit NAME [ARGUMENT...]: the unit tests of the core, built by the function NAME, with these arguments; UNIT has words in
-# the names of those that are run, if not all.
+# core_tests NAME [ARGUMENT...]: the unit tests of the core, built by the function NAME, with these arguments. UNIT has
+# words in the names of those that are run, if not all.
 core_tests() {
 	local name=$1 words=()
 	shift
@@ -89,7 +89,7 @@ core_tests() {
 		unit_tap | complete "$name" unit
 }
 
-# c_suite NAME OUT [PROGRAM]...: the C suite of OUT, whose runs mostly wait.
+# c_suite NAME OUT [PROGRAM]...: the C suite of OUT, whose runs mostly wait. LIBRARIES is as for ctest.sh.
 c_suite() {
 	{
 		JOBS='' scripts/ctest.sh "${@:2}"
