@@ -21,6 +21,8 @@ LIBRARY = "libdat2.so"
 # Files below this share of the library's instructions are not shown.
 LEAST = 0.015
 PORT = 18533
+# Seconds after which a program under callgrind, which runs some fifty times as long, has hung.
+LIMIT = 120
 # overhead_dat opens "bench".
 ENTRY = 'bench u2.0 threadsafe default builtin:{device} libdat.1.0 "{params}" ""\n'
 
@@ -106,7 +108,7 @@ class Runs:
         program = os.path.join(self.out, "bench-verbs", "overhead_dat")
 
         def run(count, out):
-            run_one(callgrind([program, operation, str(count)], out), env)
+            run_one(callgrind([program, operation, str(count)], out), env, LIMIT)
 
         return run
 
@@ -116,7 +118,7 @@ class Runs:
         tool = [os.path.join(self.out, "cargo", "dat-perf"), "--loopback", "-i", "bench", *options]
 
         def run(count, out):
-            run_one(callgrind([*tool, "-n", str(count)], out), env)
+            run_one(callgrind([*tool, "-n", str(count)], out), env, LIMIT)
 
         return run
 
@@ -130,7 +132,7 @@ class Runs:
         def run(count, out):
             ends = {"server": server, "client": [*client, "-n", str(count)]}
             ends[end] = callgrind(ends[end], out)
-            run_pair(ends["server"], ends["client"], PORT, env)
+            run_pair(ends["server"], ends["client"], PORT, env, LIMIT)
 
         return run
 

@@ -126,9 +126,13 @@ def table(kept_runs):
 
 def keep(run):
     """Keeps a run of all targets, and makes the table and the picture anew."""
-    # A run of which only the maker was noted gives way to the first one that says more.
+    # A run of which only the maker was noted gives way to the first one on such a processor that says more.
+    unnamed = os.path.join(KEPT, f"{run['maker'].lower()}.json")
     with contextlib.suppress(FileNotFoundError):
-        os.remove(os.path.join(KEPT, f"{run['maker'].lower()}.json"))
+        with open(unnamed, encoding="utf-8") as file:
+            same = json.load(file)["processor"] == run["processor"]
+        if same:
+            os.remove(unnamed)
     name = plot.name_of(run).lower().replace(" ", "-")
     with open(os.path.join(KEPT, f"{name}.json"), "w", encoding="utf-8") as file:
         json.dump(run, file, indent=1)

@@ -326,9 +326,11 @@ class Output(unittest.TestCase):
             made = {"KEPT": kept, "TABLE": kept + "/table", "PICTURE": kept + "/picture"}
             with unittest.mock.patch.multiple(published, **made):
                 run = self.kept() | {"maker": "A"}
-                for generation, expected in (("", ["a"]), ("2", ["a-2"]), ("3", ["a-2", "a-3"]),
-                                             ("3", ["a-2", "a-3"])):
-                    published.keep(run | {"generation": generation})
+                for processor, generation, expected in (
+                    ("A Q", "", ["a"]), ("A P", "1", ["a", "a-1"]), ("A Q", "2", ["a-1", "a-2"]),
+                    ("A Q", "3", ["a-1", "a-2", "a-3"]), ("A Q", "3", ["a-1", "a-2", "a-3"]),
+                ):
+                    published.keep(run | {"processor": processor, "generation": generation})
                     files = [name[:-5] for name in os.listdir(kept) if name.endswith(".json")]
                     self.assertEqual(sorted(files), expected)
 
