@@ -128,7 +128,8 @@ impl<D: Device> Ia<D> {
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` when no handle is to be had.
     pub(super) fn create(
-        (name, for_query): (&CStr, bool),
+        name: &CStr,
+        for_query: bool,
         device: Arc<D>,
         Parameters {
             rules, counters, ..

@@ -33,7 +33,7 @@ pub(super) fn create<D: Device>(
         log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
         Error::resource(Subtype::ResourceDevice)
     })?;
-    let ia = Ia::create((name, for_query), device, parameters, instance)?;
+    let ia = Ia::create(name, for_query, device, parameters, instance)?;
     Ok((ia, parameters.shown))
 }
 
