@@ -11,6 +11,8 @@ pub(crate) mod page_place;
 #[cfg(not(dat_sim))]
 mod call;
 #[cfg(not(dat_sim))]
+pub mod event;
+#[cfg(not(dat_sim))]
 mod system;
 #[cfg(not(dat_sim))]
 mod ticks;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::call::call;
 use crate::marked_call;
-pub use rustix::{event, fs, io, mm, net, process, time};
+pub use rustix::{fs, io, mm, net, process, time};
 pub use std::process::id as process_id;
 pub use std::time::Instant;
 

@@ -6,12 +6,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::adapter::Adapter;
 use super::sys;
 use crate::descriptor::{self, OwnedFd};
+use crate::kernel::event::{Timespec, epoll};
 
 /// A bit for each source: the eventfd that wakes the thread, and what reports completions, events of the device and
 /// those of connections.
