@@ -16,6 +16,7 @@ const SYSTEM: &[&str] = &[
     "rdma",
     "rustup",
     "ulimit",
+    "unshare",
     "./your-program",
 ];
 
