@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -510,6 +511,39 @@ static void figures__of_a_child(void)
 	CHECK_EQ(status, 0);
 }
 
+/* A program that allows itself no more descriptors for a while gives its figures when it does again. */
+static void figures__while_no_descriptor_is_allowed(void)
+{
+	struct sockaddr_un address;
+	struct rlimit limit, none;
+	struct pollfd readable;
+	unsigned long inode;
+	socklen_t length;
+	struct rig rig;
+	char *text;
+	int fd;
+
+	ask_for("states");
+	rig_up(&rig);
+	REQUIRE((length = address_of(getpid(), &address, &inode)) != 0);
+	REQUIRE((fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	none = limit;
+	none.rlim_cur = 0;
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	REQUIRE(connect(fd, (struct sockaddr *)&address, length) == 0);
+	/* The library tries to accept meanwhile. */
+	pause_us(NEVER);
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	readable = (struct pollfd){ .fd = fd, .events = POLLIN };
+	REQUIRE(poll(&readable, 1, SOON / 1000) == 1);
+	text = read_all(fd);
+	CHECK(strstr(text, "\"handle\":") != NULL);
+	free(text);
+	rig_down(&rig);
+	CHECK(!is_offered(getpid()));
+}
+
 static const struct tap_test tests[] = {
 	T(figures, off),
 	T(figures, until_closed),
@@ -518,6 +552,7 @@ static const struct tap_test tests[] = {
 	T(figures, of_many_endpoints),
 	T(figures, of_another_user),
 	T(figures, of_a_child),
+	T(figures, while_no_descriptor_is_allowed),
 	TAP_END,
 };
 

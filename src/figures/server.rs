@@ -9,13 +9,15 @@
 //! no longer than [`PATIENCE`], what they get is written without waiting, and figures are gathered for at
 //! most a twentieth of the time.
 
+use std::mem::MaybeUninit;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, process};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, accept_with, send, shutdown};
 
@@ -59,8 +61,8 @@ impl Server {
             io::Result::Ok(std::os::fd::OwnedFd::from(listener))
         })?;
         let listener = Arc::new(listener);
-        let served = listener.clone();
-        let thread = threads::start(c"dat-figures", move || serve(&served, figures))?;
+        let mut service = Service::new(listener.clone(), figures)?;
+        let thread = threads::start(c"dat-figures", move || service.run())?;
         Ok(Server {
             listener,
             thread: Some(thread),
@@ -117,62 +119,127 @@ fn accept(listener: &OwnedFd) -> Option<Result<OwnedFd, ()>> {
     })
 }
 
-/// The thread: serves readers until the listener is shut down.
-fn serve(listener: &OwnedFd, figures: fn() -> Option<Vec<u8>>) {
-    let mut readers: Vec<Reader> = Vec::with_capacity(READERS);
-    // No reader is accepted before.
-    let mut next = Instant::now();
-    loop {
-        let now = Instant::now();
-        readers.retain(|reader| reader.deadline > now);
-        let accepts = readers.len() < READERS;
-        let until = match accepts {
-            true if next > now => Some(next),
-            _ => readers.iter().map(|reader| reader.deadline).min(),
-        };
-        let wanted = match accepts && next <= now {
-            true => PollFlags::IN,
-            // Its end is reported all the same.
-            false => PollFlags::empty(),
-        };
-        let mut polled = Vec::with_capacity(1 + READERS);
-        polled.push(PollFd::new(listener, wanted));
-        let sockets = readers.iter().map(|reader| &reader.socket);
-        polled.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::OUT)));
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
-        let of_listener = polled[0].revents();
-        if of_listener.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
-            return;
-        }
-        readers.retain_mut(Reader::advance);
-        if of_listener.contains(PollFlags::IN)
-            && let Some(accepted) = accept(listener)
-        {
-            let begun = Instant::now();
-            let Ok(socket) = accepted else {
-                next = begun + PAUSE_OTHERS;
-                continue;
-            };
-            if let Some(text) = figures() {
-                let mut reader = Reader {
-                    socket,
-                    text,
-                    sent: 0,
-                    deadline: begun + PATIENCE,
-                };
-                if reader.advance() {
-                    readers.push(reader);
-                }
+/// What the thread has.
+struct Service {
+    listener: Arc<OwnedFd>,
+    /// The thread sleeps in it. Not in poll(2), which takes no more descriptors than the process may open: a program
+    /// may lower that (`RLIMIT_NOFILE`), to none at all.
+    epoll: OwnedFd,
+    readers: Vec<Reader>,
+    /// No reader is accepted before.
+    next: Instant,
+    /// Whether the epoll instance reports those that connect; the end of the listener is reported all the same.
+    reports_connects: bool,
+    figures: fn() -> Option<Vec<u8>>,
+}
+
+/// What an epoll instance has of the listener, and of a reader.
+const LISTENER: u64 = 0;
+const READER: u64 = 1;
+
+impl Service {
+    fn new(listener: Arc<OwnedFd>, figures: fn() -> Option<Vec<u8>>) -> io::Result<Service> {
+        let epoll = descriptor::open(|| epoll::create(CreateFlags::CLOEXEC))?;
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(&epoll, &*listener, data, EventFlags::IN)?;
+        Ok(Service {
+            listener,
+            epoll,
+            readers: Vec::with_capacity(READERS),
+            next: Instant::now(),
+            reports_connects: true,
+            figures,
+        })
+    }
+
+    /// Serves readers until the listener is shut down, or the program has closed the descriptors.
+    fn run(&mut self) {
+        while let Ok(of_listener) = self.sleep() {
+            if of_listener.intersects(EventFlags::HUP | EventFlags::ERR) {
+                return;
             }
-            let took = begun.elapsed();
-            next = begun + PAUSE.max(took * SHARE);
-        } else if of_listener.contains(PollFlags::IN) {
-            // No descriptor is left, say.
-            next = Instant::now() + PAUSE;
+            self.keep(Reader::advance);
+            if of_listener.contains(EventFlags::IN) {
+                self.accept();
+            }
+        }
+    }
+
+    /// Keeps the readers for which that is true. A copy of the socket may be open in a child for a moment, so that its
+    /// close would not end its events.
+    fn keep(&mut self, mut stays: impl FnMut(&mut Reader) -> bool) {
+        self.readers.retain_mut(|reader| {
+            let stays = stays(reader);
+            if !stays {
+                let _ = epoll::delete(&self.epoll, &reader.socket);
+            }
+            stays
+        });
+    }
+
+    /// Sleeps until there is something to do, and gives the events of the listener.
+    fn sleep(&mut self) -> Result<EventFlags, Errno> {
+        let now = Instant::now();
+        self.keep(|reader| reader.deadline > now);
+        let accepts = self.readers.len() < READERS;
+        let until = match accepts {
+            true if self.next > now => Some(self.next),
+            _ => self.readers.iter().map(|reader| reader.deadline).min(),
+        };
+        self.report_connects(accepts && self.next <= now)?;
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
+        let mut events = [MaybeUninit::uninit(); 1 + READERS];
+        let events = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(EventFlags::empty()),
+            Err(error) => return Err(error),
+        };
+        let of_listener = events.iter().find(|event| event.data.u64() == LISTENER);
+        Ok(of_listener.map_or(EventFlags::empty(), |event| event.flags))
+    }
+
+    fn report_connects(&mut self, reports: bool) -> Result<(), Errno> {
+        if reports != self.reports_connects {
+            let events = match reports {
+                true => EventFlags::IN,
+                false => EventFlags::empty(),
+            };
+            let data = EventData::new_u64(LISTENER);
+            epoll::modify(&self.epoll, &*self.listener, data, events)?;
+            self.reports_connects = reports;
+        }
+        Ok(())
+    }
+
+    /// Accepts a reader, and sends what the socket takes.
+    fn accept(&mut self) {
+        let begun = Instant::now();
+        self.next = begun
+            + match accept(&self.listener) {
+                // No descriptor is left, say.
+                None => PAUSE,
+                Some(Err(())) => PAUSE_OTHERS,
+                Some(Ok(socket)) => {
+                    if let Some(text) = (self.figures)() {
+                        self.begin(Reader {
+                            socket,
+                            text,
+                            sent: 0,
+                            deadline: begun + PATIENCE,
+                        });
+                    }
+                    let took = begun.elapsed();
+                    PAUSE.max(took * SHARE)
+                }
+            };
+    }
+
+    fn begin(&mut self, mut reader: Reader) {
+        let data = EventData::new_u64(READER);
+        if reader.advance()
+            && epoll::add(&self.epoll, &reader.socket, data, EventFlags::OUT).is_ok()
+        {
+            self.readers.push(reader);
         }
     }
 }
