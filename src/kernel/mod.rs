@@ -13,9 +13,13 @@ mod call;
 #[cfg(not(dat_sim))]
 pub mod event;
 #[cfg(not(dat_sim))]
+mod readable;
+#[cfg(not(dat_sim))]
 mod system;
 #[cfg(not(dat_sim))]
 mod ticks;
+#[cfg(not(dat_sim))]
+pub use readable::is_readable;
 #[cfg(not(dat_sim))]
 pub use system::*;
 #[cfg(not(dat_sim))]

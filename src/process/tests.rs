@@ -40,6 +40,16 @@ pub(crate) fn status_of_child_of(_: &Forks, f: impl FnOnce() -> bool) -> i32 {
     status
 }
 
+/// From now on the process, which is a child of this one, may open no descriptor.
+pub(crate) fn allow_no_descriptor() {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: limits that live during the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
+}
+
 pub(crate) const WELL: i32 = 7 << 8;
 
 #[test]

@@ -1,21 +1,12 @@
 //! `rustix::event`.
 
-pub use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+pub use rustix::event::{EventfdFlags, Timespec};
 
-use super::{AsFd, Errno, NewFd, ask, raw};
+use super::{Errno, NewFd, ask};
 
 /// See [`Kernel::eventfd`](super::Kernel::eventfd).
 pub fn eventfd(_value: u32, _flags: EventfdFlags) -> Result<NewFd, Errno> {
     ask(|kernel| kernel.eventfd()).map(NewFd)
-}
-
-/// Number of the processes that have exited; nothing else is waited for in this way.
-pub fn poll(fds: &mut [PollFd<'_>], _timeout: Option<&Timespec>) -> Result<usize, Errno> {
-    let mut exited = 0;
-    for fd in fds {
-        exited += usize::from(ask(|kernel| kernel.has_exited(raw(fd.as_fd())))?);
-    }
-    Ok(exited)
 }
 
 /// `rustix::event::epoll`.

@@ -407,6 +407,14 @@ pub fn peer_credentials(socket: impl AsFd) -> Result<(u32, u32), Errno> {
     ask(|kernel| kernel.peer_credentials(raw(socket)))
 }
 
+/// Whether the process of a descriptor has exited; nothing else is waited for in this way.
+///
+/// # Errors
+/// Of the kernel.
+pub fn is_readable(fd: impl AsFd, _limit: &event::Timespec) -> Result<bool, Errno> {
+    ask(|kernel| kernel.has_exited(raw(fd)))
+}
+
 /// See [`Kernel::peer_process`].
 pub fn peer_process(socket: impl AsFd, _pid: rustix::process::Pid) -> Result<NewFd, Errno> {
     ask(|kernel| kernel.peer_process(raw(socket))).map(NewFd)

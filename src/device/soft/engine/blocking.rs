@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::kernel;
 use crate::kernel::Instant;
-use crate::kernel::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use crate::kernel::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::batch::EpollBatch;
@@ -179,10 +179,7 @@ impl Inner {
         match left {
             // epoll_wait(2) counts in milliseconds, and epoll_pwait2(2) is not everywhere.
             Some(left) if left < MILLI && !left.is_zero() => {
-                let left = timespec(left);
-                if let Err(error) =
-                    poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&left))
-                {
+                if let Err(error) = kernel::is_readable(&self.epoll, &timespec(left)) {
                     return Ok(Err(error));
                 }
                 batch.fill_cancellable(&self.epoll, 0)

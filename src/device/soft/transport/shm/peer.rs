@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::descriptor::{self, OwnedFd};
 use crate::kernel;
-use crate::kernel::event::{PollFd, PollFlags, poll};
 use crate::kernel::process::Pid;
 use crate::lock::Mutex;
 use crate::process::PerProcess;
@@ -206,8 +205,7 @@ impl VerifiedPeer {
 
 /// Whether the process of a descriptor has exited, with all its threads.
 fn has_exited(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&ZERO_TIME)), Ok(1))
+    kernel::is_readable(pidfd, &ZERO_TIME) == Ok(true)
 }
 
 /// The key of a process in [`PEERS`].
@@ -511,5 +509,39 @@ impl Peer {
             left -= n;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(dat_sim)))]
+mod tests {
+    use super::*;
+    use crate::process::tests::{WELL, allow_no_descriptor, status_of_child};
+    use rustix::process::{PidfdFlags, pidfd_open};
+
+    /// A program that needs no more files may have lowered the number of its descriptors to none.
+    #[test]
+    fn exits_are_noticed_without_a_right_to_have_descriptors() {
+        let status = status_of_child(|| {
+            // SAFETY: the child ends at once.
+            let exits = unsafe { libc::fork() };
+            if exits == 0 {
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(0) };
+            }
+            let process = |pid| {
+                let pid = Pid::from_raw(pid).unwrap();
+                OwnedFd::from(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+            };
+            let (exited, own) = (
+                process(exits),
+                process(rustix::process::getpid().as_raw_nonzero().get()),
+            );
+            // SAFETY: a child of ours.
+            let waited = unsafe { libc::waitpid(exits, std::ptr::null_mut(), 0) };
+            assert_eq!(waited, exits);
+            allow_no_descriptor();
+            has_exited(&exited) && !has_exited(&own)
+        });
+        assert_eq!(status, WELL);
     }
 }
