@@ -112,7 +112,8 @@ pub(crate) struct PollSet {
     len: AtomicUsize,
     /// Number of chunks up to the last one with a connection.
     chunks_used: AtomicUsize,
-    /// Guards changes of `uses_bitmap` and `polled`. Queue pairs are locked with it held.
+    /// Guards changes of `uses_bitmap`, for which `serving` is held too, and `polled`. Queue pairs are locked with it
+    /// held.
     mode: Mutex<()>,
     /// Whether peers set ready bits while the set is polled.
     uses_bitmap: AtomicBool,
@@ -282,6 +283,9 @@ impl PollSet {
         let uses_bitmap = self.uses_bitmap.load(Ordering::SeqCst);
         let needs_bitmap = needs_bitmap(self.len.load(Ordering::SeqCst), uses_bitmap);
         if needs_bitmap != uses_bitmap {
+            // Until all peers notify us in the same way: who serves meanwhile, by bits, would deliver a message of one
+            // that sets them before one which was sent earlier by one that does not.
+            let _serving = self.serving.lock();
             let members = self.members.lock();
             self.uses_bitmap.store(needs_bitmap, Ordering::SeqCst);
             drop(members);

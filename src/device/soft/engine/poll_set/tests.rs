@@ -23,6 +23,8 @@ struct Counted {
     progressed: AtomicU64,
     /// The bit that the peer sets whenever there was.
     again: Mutex<Option<(&'static ReadyBits, u32)>>,
+    /// What others do while the notify mode of the connection is changed.
+    at_change: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Counted {
@@ -77,7 +79,12 @@ impl PollEntry for Counted {
         &self.served
     }
 
-    fn set_notify_mode(&self, _: NotifyMode, _: &mut Upcalls) {}
+    fn set_notify_mode(&self, _: NotifyMode, _: &mut Upcalls) {
+        let others = self.at_change.lock().take();
+        if let Some(others) = others {
+            others();
+        }
+    }
 }
 
 /// A set of so many connections.
@@ -241,6 +248,93 @@ fn a_connection_that_is_added_during_the_service() {
         remove_all(&set, &entries);
         remove_all(&set, &others);
     }
+}
+
+/// Sends a message to a connection; its place is noted when it is delivered.
+fn send_noted(place: usize, entry: &Counted, order: &Arc<Mutex<Vec<usize>>>) {
+    let order = order.clone();
+    let note = move || order.lock().push(place);
+    entry.meanwhile.lock().push(Box::new(note));
+    entry.arrived.fetch_add(1, Ordering::Relaxed);
+}
+
+/// While the peers of all connections are told to set bits, a message is sent to one whose peer does not do so yet, and
+/// after it one to a connection whose peer does. Another consumer that polls does not deliver the later one alone.
+#[test]
+fn peers_begin_to_set_bits_beside_a_poll() {
+    let (set, mut entries) = set_of(FEW);
+    let set = Arc::new(set);
+    let _ = set.poll_and_adapt();
+    entries.push(Arc::default());
+    assert!(set.add(entries[FEW].clone()).is_some());
+    let (first, last) = (0, FEW);
+    set.clock.note(entries[first].last_served());
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let (peers, polled, noted) = (entries.clone(), set.clone(), order.clone());
+    *entries[1].at_change.lock() = Some(Box::new(move || {
+        let bits = polled.bitmap_in_use().unwrap().ready_bits;
+        send_noted(last, &peers[last], &noted);
+        send_noted(first, &peers[first], &noted);
+        bits.set(first as u32);
+        let _ = polled.poll(&pin());
+    }));
+    while order.lock().len() < 2 {
+        let _ = set.poll_and_adapt();
+    }
+    assert_eq!(*order.lock(), [last, first]);
+    remove_all(&set, &entries);
+}
+
+/// The same when they are told to set none any longer, beside a thread that serves those whose bits are set.
+#[test]
+fn peers_end_to_set_bits_beside_a_service() {
+    let (set, mut entries) = set_of(FEW + 1);
+    let set = Arc::new(set);
+    let _ = set.poll_and_adapt();
+    while set.poll(&pin()) == PollOutcome::Arrived {}
+    let bits = set.bitmap_in_use().unwrap().ready_bits;
+    let others = entries.split_off(FEW / 2);
+    let (first, last, served) = (0, FEW / 2 - 1, 3);
+    set.clock.note(entries[last].last_served());
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    // The peer of the first one was told, and that of the last one was not.
+    let (told, is_told) = std::sync::mpsc::channel();
+    let (go_on, until) = std::sync::mpsc::channel();
+    *entries[last].at_change.lock() = Some(Box::new(move || {
+        let _ = told.send(());
+        let _ = until.recv();
+    }));
+    let (adapts, adapted) = std::sync::mpsc::channel();
+    let (peers, fewer, noted) = (entries.clone(), set.clone(), order.clone());
+    entries[served].meanwhile.lock().push(Box::new(move || {
+        remove_all(&fewer, &others);
+        let _ = adapts.send(fewer);
+        // Whoever waits for the end of the service has told nobody.
+        let sets_none = is_told.recv_timeout(std::time::Duration::from_millis(100));
+        send_noted(first, &peers[first], &noted);
+        if sets_none.is_err() {
+            bits.set(first as u32);
+        }
+        send_noted(last, &peers[last], &noted);
+        bits.set(last as u32);
+    }));
+    // There is another round.
+    entries[served].arrived.fetch_add(2, Ordering::Relaxed);
+    bits.set(served as u32);
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            let set: Arc<PollSet> = adapted.recv().unwrap();
+            let _ = set.poll_and_adapt();
+        });
+        let _ = set.poll(&pin());
+        let _ = go_on.send(());
+    });
+    while order.lock().len() < 2 {
+        let _ = set.poll_and_adapt();
+    }
+    assert!(!set.uses_bitmap());
+    assert_eq!(*order.lock(), [first, last]);
+    remove_all(&set, &entries);
 }
 
 /// A connection whose bit is set, though it has no message, does not deliver the message that arrives while others
