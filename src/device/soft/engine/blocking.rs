@@ -149,7 +149,7 @@ impl Inner {
             return Some(scratch);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        Some(self.prepare(self.scratch.try_lock_for(left)?))
+        self.scratch.try_lock_for(left)
     }
 
     /// [`Inner::serve`] for a consumer that blocks until `deadline`. False if the engine lock is not to be had before:

@@ -260,6 +260,19 @@ impl Engine {
         self.inner.scratch.lock()
     }
 
+    /// Reads the socket that was the only ready one last, as a consumer that polls does which is put to sleep before
+    /// that, so that something else happens meanwhile.
+    #[cfg(test)]
+    pub fn read_only_after(&self, meanwhile: impl FnOnce()) {
+        let inner = &self.inner;
+        let mut scratch = inner.lock();
+        meanwhile();
+        let mut up = Upcalls::default();
+        scratch.read_only(&mut up);
+        inner.deliver(&mut scratch, &mut up);
+        inner.finish(scratch, up);
+    }
+
     /// See [`PollSet`].
     #[cfg(test)]
     pub fn poll_set_is_at_rest(&self) -> bool {
@@ -306,7 +319,8 @@ impl Engine {
         inner.polls.fetch_add(1, Ordering::Relaxed);
         if let Some(mut scratch) = inner.try_lock() {
             let mut up = Upcalls::default();
-            if scratch.try_only(inner.leader.is_taken(), &mut up) {
+            let may_leave = || !inner.leader.is_taken() && !inner.serves_in_rounds();
+            if scratch.try_only(may_leave, &mut up) {
                 let idle = !scratch.received;
                 inner.deliver(&mut scratch, &mut up);
                 inner.finish(scratch, up);

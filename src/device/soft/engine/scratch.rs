@@ -41,9 +41,6 @@ pub(crate) struct Scratch {
     /// Since when, in [`kernel::ticks`], the polls leave the only busy socket alone, so that more of its stream
     /// is there when it is read again.
     pause_begun: Option<u64>,
-    /// Whether connections are served in [rounds](super::rounds), because there are several. Set
-    /// whenever the engine lock is taken.
-    pub in_rounds: bool,
     /// Connections that have read messages which are not delivered.
     pub backlog: Vec<Arc<dyn Backlog>>,
     /// Whether a timer has expired whose task has not run.
@@ -82,7 +79,6 @@ impl Scratch {
             received: false,
             streams: false,
             pause_begun: None,
-            in_rounds: false,
             backlog: Vec::new(),
             timer_expired: false,
             clock: ServiceClock::default(),
@@ -148,6 +144,13 @@ impl Scratch {
         }
     }
 
+    /// Reads the socket that was the only ready one in the last batch of events.
+    #[cfg(test)]
+    pub fn read_only(&mut self, up: &mut Upcalls) {
+        let only = self.only.clone().unwrap();
+        only.ready(EventFlags::IN, self, up);
+    }
+
     /// Whether the epoll instance is to be asked although there may be more to read.
     fn is_to_ask(&mut self) -> bool {
         if self.reads_in_a_row < MAX_READS {
@@ -163,8 +166,9 @@ impl Scratch {
     }
 
     /// Reads the socket that has lately been the only ready one, unless it is left alone for a moment. False
-    /// if the epoll instance is to be asked instead, in which a consumer may sleep if there is a `leader`.
-    pub fn try_only(&mut self, leader: bool, up: &mut Upcalls) -> bool {
+    /// if the epoll instance is to be asked instead. The socket may be left to the polls if that `may_leave`: no consumer
+    /// sleeps in the epoll instance, and there is no other connection over TCP.
+    pub fn try_only(&mut self, may_leave: impl Fn() -> bool, up: &mut Upcalls) -> bool {
         if let Some(begun) = self.pause_begun {
             if kernel::ticks().wrapping_sub(begun) < kernel::SOME_MICROSECONDS {
                 return true;
@@ -193,10 +197,10 @@ impl Scratch {
         }
         self.vain_reads = 0;
         self.reads = self.reads.saturating_add(1);
-        let polled = self.thread_pauses && !leader && !self.in_rounds;
-        if polled
+        if self.thread_pauses
             && self.reads >= MIN_READS
             && !self.only_left
+            && may_leave()
             && let Some(only) = &self.only
         {
             only.leave_to_polls(up);
@@ -243,7 +247,7 @@ mod tests {
         for _ in 0..=MIN_STREAK {
             scratch.note_ready(&source, true, &mut up);
         }
-        let asks = (0..polls).filter(|_| !scratch.try_only(false, &mut up));
+        let asks = (0..polls).filter(|_| !scratch.try_only(|| true, &mut up));
         let asks = asks.count() as u32;
         (socket.reads.load(Ordering::Relaxed), asks)
     }

@@ -18,21 +18,19 @@ use crate::reserve;
 impl Inner {
     /// Takes the engine lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, Scratch> {
-        self.prepare(self.scratch.lock())
+        self.scratch.lock()
     }
 
     /// Takes the engine lock unless another thread has it.
     pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Scratch>> {
-        Some(self.prepare(self.scratch.try_lock()?))
+        self.scratch.try_lock()
     }
 
-    /// Decides how the thread that has just taken the engine lock serves connections over TCP.
-    pub(super) fn prepare<'a>(
-        &self,
-        mut scratch: MutexGuard<'a, Scratch>,
-    ) -> MutexGuard<'a, Scratch> {
-        scratch.in_rounds = self.tcp_conns.load(Ordering::Relaxed) > 1;
-        scratch
+    /// Whether connections over TCP are served in [rounds](super::rounds), because there are several. Another one may be
+    /// made at any time: what was sent after one of its messages is read after the answer to this has changed.
+    #[inline]
+    pub(super) fn serves_in_rounds(&self) -> bool {
+        self.tcp_conns.load(Ordering::Relaxed) > 1
     }
 
     /// Takes the engine lock and serves the events.
@@ -94,7 +92,8 @@ impl Inner {
                 return;
             }
             let mut turns = std::mem::take(&mut scratch.backlog);
-            if scratch.in_rounds {
+            let in_rounds = self.serves_in_rounds();
+            if in_rounds {
                 let mut batch = EpollBatch::new();
                 // A connection with a backlog is not read again, so that this loop ends.
                 while batch.fill(&self.epoll, Some(&ZERO_TIME)).is_ok() && batch.len() > 0 {
@@ -120,7 +119,7 @@ impl Inner {
                 turns.sort_by_key(|connection| connection.last_served().get());
             }
             for connection in turns {
-                if connection.deliver(!scratch.in_rounds, &scratch.clock, up) {
+                if connection.deliver(!in_rounds, &scratch.clock, up) {
                     scratch.defer(connection, up);
                 }
             }

@@ -179,6 +179,12 @@ impl Watch {
             self.inner.tcp_conns.fetch_add(1, Ordering::Relaxed);
         }
     }
+
+    /// Whether messages that were just read take turns with those of other connections.
+    #[inline]
+    pub fn serves_in_rounds(&self) -> bool {
+        self.inner.serves_in_rounds()
+    }
 }
 
 impl AsFd for Watch {

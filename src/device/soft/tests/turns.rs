@@ -1,7 +1,8 @@
 //! The turns of several connections over TCP whose receives complete in one queue.
 
-use super::raw::{Raw, device, initiate, rtr, send_header};
+use super::raw::{LOCAL, Raw, device, initiate, rtr, send_header};
 use super::*;
+use crate::device::soft::iwarp::mpa::Kind;
 
 /// An end whose receives complete where those of `first` do.
 fn beside(first: &End) -> End {
@@ -72,4 +73,35 @@ fn a_long_message_is_a_turn() {
     drop(pause);
     assert_eq!(a.received_as(), (4, WcStatus::Success));
     assert_eq!(a.received_as(), (5, WcStatus::Success));
+}
+
+/// A thread that is about to read the only connection is put to sleep. Meanwhile another one is made, whose peer does not
+/// speak first, and a message is sent to that before one to the first: they are delivered in this order.
+#[test]
+fn a_connection_that_is_made_beside_a_read() {
+    let a = End::new(&device(), attr());
+    let b = beside(&a);
+    let mut raw = initiate(&a, 2);
+    raw.send(&rtr());
+    assert_eq!(a.event(), established(b""));
+    let (server, qual) = Server::any(&b.device);
+    let mut other = Raw::connect(qual);
+    other.frame(&LOCAL.request(1, b""));
+    let request = server.next();
+    a.recv(1, &[]).unwrap();
+    a.recv(2, &[]).unwrap();
+    b.recv(3, &[]).unwrap();
+    raw.fpdu(&send_header(1, 0, true, 0), b"");
+    assert_eq!(a.received_as(), (1, WcStatus::Success));
+    let engine = &b.device.engine;
+    engine.read_only_after(|| {
+        b.device.accept(request, &b.qp, b"").unwrap();
+        assert_eq!(b.event(), established(b""));
+        let agreed = other.receive_frame(Kind::Reply, |reply| LOCAL.conclude(1, reply));
+        assert!(agreed.unwrap().is_ok());
+        other.fpdu(&send_header(1, 0, true, 0), b"");
+        raw.fpdu(&send_header(2, 0, true, 0), b"");
+    });
+    assert_eq!(a.received_as(), (3, WcStatus::Success));
+    assert_eq!(a.received_as(), (2, WcStatus::Success));
 }

@@ -164,7 +164,6 @@ impl TcpConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        let in_rounds = scratch.in_rounds;
         let buffer = scratch.rx();
         // Less than an FPDU, so there is room.
         let mut kept = self.rx.carry.len();
@@ -180,10 +179,8 @@ impl TcpConn {
             let (read, full) = if missing > 0 {
                 self.read_to_place(buffer, me, guard)
             } else {
-                let most = match self.rx.expects_long && !self.crc && !in_rounds {
-                    true => FIRST_READ,
-                    false => READ,
-                };
+                let alone = self.rx.expects_long && !self.crc && !self.watch.serves_in_rounds();
+                let most = if alone { FIRST_READ } else { READ };
                 let space = &mut buffer[kept..kept + most];
                 let read = kernel::net::recv(&self.watch, space, RecvFlags::DONTWAIT);
                 (read.map(|(_, n)| n), most)
@@ -209,10 +206,15 @@ impl TcpConn {
             };
             arrived = true;
             left = left.saturating_sub(full);
+            // Behind the read: another connection may have been made before something of it was sent.
+            let in_rounds = self.watch.serves_in_rounds();
             if in_rounds && missing == 0 && n <= IN_TURN {
-                append(&mut self.rx.carry, &buffer[kept..kept + n])?;
+                match loaded {
+                    true => kept += n,
+                    false => append(&mut self.rx.carry, &buffer[kept..kept + n])?,
+                }
                 self.rx.backlog = true;
-                more = ends;
+                more = ends || n == full;
                 break;
             }
             if !loaded {
