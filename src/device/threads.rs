@@ -9,7 +9,7 @@ use std::io;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::cancel::Disabled;
 use crate::signals::SignalsBlocked;
@@ -31,6 +31,10 @@ const STACK: usize = 2 << 20;
 
 /// How long the end of a thread is waited for, which takes microseconds where nothing is in its way.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The shortest and the longest interval at which the end of a thread is checked.
+const JOIN_CHECK_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(20), Duration::from_millis(1));
 
 /// A thread. It goes on by itself when this is dropped.
 #[derive(Debug)]
@@ -60,19 +64,21 @@ impl Thread {
     /// # Errors
     /// The thread, if it did not end in time.
     fn join_within(self, limit: Duration) -> Result<(), Thread> {
-        // The clock that the call compares with, which a change of the date moves.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let until = now.unwrap_or_default().saturating_add(limit);
-        let until = libc::timespec {
-            tv_sec: until.as_secs() as _,
-            tv_nsec: until.subsec_nanos() as libc::c_long,
-        };
+        let end = Instant::now() + limit;
         let thread = ManuallyDrop::new(self);
+        // Not by pthread_timedjoin_np(3), whose end is a date: a change of that would make the wait any longer or shorter.
+        // pthread_clockjoin_np(3) is of glibc 2.31, and musl has none.
+        let (mut interval, longest) = JOIN_CHECK_INTERVALS;
         // SAFETY: neither joined nor detached before.
-        match unsafe { libc::pthread_timedjoin_np(thread.0, null_mut(), &until) } {
-            0 => Ok(()),
-            _ => Err(ManuallyDrop::into_inner(thread)),
+        while unsafe { libc::pthread_tryjoin_np(thread.0, null_mut()) } != 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ManuallyDrop::into_inner(thread));
+            }
+            std::thread::sleep(interval.min(left));
+            interval = longest.min(interval * 2);
         }
+        Ok(())
     }
 }
 
