@@ -109,6 +109,14 @@ fn beyond_streams(fd: RawFd) -> RawFd {
 #[derive(Debug)]
 pub struct OwnedFd(RawFd);
 
+impl OwnedFd {
+    /// The program has closed it: from now on the number may be that of another file.
+    pub fn was_closed(self) {
+        forget(self.0);
+        std::mem::forget(self);
+    }
+}
+
 impl From<std::os::fd::OwnedFd> for OwnedFd {
     fn from(fd: std::os::fd::OwnedFd) -> OwnedFd {
         // SAFETY: open, and owned by nothing else now.

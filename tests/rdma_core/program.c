@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -264,6 +265,38 @@ static void fork__a_child_keeps_no_descriptor(void)
 	CHECK(are_closed());
 }
 
+/* Closes the descriptors of this kind, and gives their number. */
+static int close_all(const char *kind)
+{
+	int count = 0;
+
+	for (int fd = 3; fd < 1024; fd++) {
+		char path[64], is[64] = "";
+
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		if (readlink(path, is, sizeof is - 1) < 0 || strcmp(is, kind) != 0)
+			continue;
+		close(fd);
+		count++;
+	}
+	return count;
+}
+
+/* A program that closes descriptors which are not its own may leave what a thread sleeps on, and close what wakes the
+ * thread. The thread gets its work all the same, and ends with the IA. */
+static void descriptors__what_wakes_the_thread(void)
+{
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	CHECK_EQ(close_all("anon_inode:[eventfd]"), 2);
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	pair_down(&pair);
+	CHECK(are_closed());
+}
+
 static const struct tap_test tests[] = {
 	T(connect, data),
 	T(reject, by_the_consumer),
@@ -273,6 +306,7 @@ static const struct tap_test tests[] = {
 	T(windows, closed_by_the_peer),
 	T(windows, of_type_1),
 	T(fork, a_child_keeps_no_descriptor),
+	T(descriptors, what_wakes_the_thread),
 	TAP_END,
 };
 

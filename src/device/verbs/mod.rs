@@ -54,6 +54,7 @@ pub mod sys;
 mod teardown;
 pub mod tuning;
 mod unanswered;
+mod waker;
 mod wc;
 mod wr_table;
 

@@ -7,9 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::delay;
-use crate::descriptor::{self, OwnedFd};
 use crate::lock::Mutex;
-use rustix::event::EventfdFlags;
 
 use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
@@ -18,6 +16,7 @@ use super::device_event::DeviceEvent;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::sources::{COMPLETIONS, CONNECTIONS, DEVICE, Sources, WAKE};
+use super::waker::Waker;
 use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
 use crate::device::threads;
@@ -38,10 +37,9 @@ pub(super) enum Job {
     Deadline(Instant, Weak<Qp>, u64, Duration),
 }
 
-/// Work for the thread, and the descriptor that wakes it.
+/// Work for the thread, and what wakes it.
 pub(super) struct Jobs {
-    /// An eventfd on which the thread sleeps.
-    wake: OwnedFd,
+    waker: Waker,
     list: Mutex<Vec<Job>>,
     /// The thread is to end.
     stop: AtomicBool,
@@ -51,11 +49,8 @@ pub(super) struct Jobs {
 
 impl Jobs {
     pub fn new() -> Result<Jobs, String> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = descriptor::open(|| rustix::event::eventfd(0, flags))
-            .map_err(|e| format!("no eventfd: {e}"))?;
         Ok(Jobs {
-            wake,
+            waker: Waker::new().map_err(|e| format!("no eventfd: {e}"))?,
             list: Mutex::default(),
             stop: AtomicBool::new(false),
             started: Mutex::new(false),
@@ -75,14 +70,13 @@ impl Jobs {
     }
 
     /// What wakes the thread.
-    pub fn wake_descriptor(&self) -> &OwnedFd {
-        &self.wake
+    pub fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// Wakes the thread.
     pub fn wake(&self) {
-        // Fails only if the counter is full, and then the thread is being woken.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.waker.wake();
     }
 }
 
@@ -148,8 +142,7 @@ impl Service {
         while !self.is_over() {
             let (ready, ended) = self.sleep();
             if ready & WAKE != 0 {
-                let mut count = [0; 8];
-                let _ = rustix::io::read(&self.adapter.jobs.wake, &mut count);
+                self.adapter.jobs.waker.clear();
             }
             if ready & COMPLETIONS != 0 {
                 self.completion_events();
@@ -185,7 +178,7 @@ impl Service {
         let deadline = deadline.map(|when| when.saturating_duration_since(Instant::now()));
         let checks = self.closing.iter().map(Closing::interval);
         let limit = checks.chain(deadline).min();
-        self.sources.wait(limit)
+        self.sources.wait(&self.adapter.jobs.waker, limit)
     }
 
     fn completion_events(&self) {

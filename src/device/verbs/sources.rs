@@ -3,14 +3,14 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::adapter::Adapter;
 use super::sys;
-use crate::descriptor::{self, OwnedFd};
+use super::waker::Waker;
 use crate::kernel::event::{Timespec, epoll};
 
 /// A bit for each source: the eventfd that wakes the thread, and what reports completions, events of the device and
@@ -26,14 +26,14 @@ const UNWOKEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// The sources of an open device, in the order of their bits.
 pub(super) struct Sources {
-    epoll: OwnedFd,
-    descriptors: [RawFd; 4],
+    /// Those that the libraries have opened, which come after [`WAKE`].
+    descriptors: [RawFd; 3],
     /// Those that have no more events.
     silent: u32,
 }
 
 impl Sources {
-    /// Begins to watch the sources.
+    /// Has the epoll instance of the waker watch the sources.
     ///
     /// # Errors
     /// There is no descriptor left, or no memory.
@@ -42,30 +42,32 @@ impl Sources {
         let descriptors = unsafe {
             let completions = adapter.comp_channel.cast::<sys::Channel>();
             [
-                adapter.jobs.wake_descriptor().as_raw_fd(),
                 (*completions).fd,
                 (*adapter.ctx).async_fd,
                 (*adapter.cm_channel).fd,
             ]
         };
-        let sources = Sources {
-            epoll: descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
-            descriptors,
-            silent: 0,
-        };
         for (i, fd) in descriptors.into_iter().enumerate() {
             // SAFETY: open as long as the adapter.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            let data = epoll::EventData::new_u64(1 << i);
-            epoll::add(&sources.epoll, fd, data, epoll::EventFlags::IN)?;
+            let data = epoll::EventData::new_u64((COMPLETIONS << i).into());
+            epoll::add(
+                adapter.jobs.waker().epoll(),
+                fd,
+                data,
+                epoll::EventFlags::IN,
+            )?;
         }
-        Ok(sources)
+        Ok(Sources {
+            descriptors,
+            silent: 0,
+        })
     }
 
     /// Waits for events, for `limit` at most. Gives the sources that have some, and those that have no more from now
     /// on: when a device is removed, the kernel closes what reports its events, and a program may close all
     /// descriptors, the epoll instance among them.
-    pub fn wait(&mut self, limit: Option<Duration>) -> (u32, u32) {
+    pub fn wait(&mut self, waker: &Waker, limit: Option<Duration>) -> (u32, u32) {
         if self.silent == ALL {
             // The numbers may be those of the program's descriptors meanwhile.
             std::thread::sleep(limit.map_or(UNWOKEN_CHECKS, |t| t.min(UNWOKEN_CHECKS)));
@@ -76,7 +78,7 @@ impl Sources {
             tv_nsec: t.subsec_nanos().into(),
         });
         let mut events = [MaybeUninit::uninit(); 4];
-        let events = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+        let events = match epoll::wait(waker.epoll(), &mut events, timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return (0, 0),
             Err(_) => {
@@ -93,18 +95,18 @@ impl Sources {
                 false => ended |= data.u64() as u32,
             }
         }
-        self.silence(ended);
+        self.silence(waker, ended);
         (ready, ended)
     }
 
     /// A source without events would be ready all the time.
-    fn silence(&mut self, ended: u32) {
+    fn silence(&mut self, waker: &Waker, ended: u32) {
         self.silent |= ended;
         for (i, fd) in self.descriptors.into_iter().enumerate() {
-            if ended & 1 << i != 0 {
+            if ended & COMPLETIONS << i != 0 {
                 // SAFETY: only a number, which may be none any more.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-                let _ = epoll::delete(&self.epoll, fd);
+                let _ = epoll::delete(waker.epoll(), fd);
             }
         }
     }
