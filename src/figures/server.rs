@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, process};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, accept_with, send, shutdown};
 
 use crate::descriptor::{self, OwnedFd};
 use crate::device::threads::{self, Thread};
 use crate::kernel;
+use crate::kernel::event::Timespec;
+use crate::kernel::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// What the name of a socket begins with. The identifier of the process, in its own PID namespace, and
 /// a random number follow, each after a slash.

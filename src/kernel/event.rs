@@ -48,7 +48,7 @@ pub mod epoll {
     }
 
     fn milliseconds(timeout: &Timespec) -> c_int {
-        let parts = (i64::from(timeout.tv_nsec) + 999_999) / 1_000_000;
+        let parts = (timeout.tv_nsec + 999_999) / 1_000_000;
         let all = timeout.tv_sec.saturating_mul(1000).saturating_add(parts);
         c_int::try_from(all).unwrap_or(c_int::MAX)
     }

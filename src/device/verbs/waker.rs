@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::sources::WAKE;
 use crate::descriptor::{self, OwnedFd};
+use crate::kernel::event::{EventfdFlags, epoll, eventfd};
 use crate::lock::Mutex;
 
 /// See the module.
