@@ -289,6 +289,24 @@ static void atomics__after_the_end(void)
 	down();
 }
 
+/* A window cannot open more than the region itself may do: atomic operations change its memory. */
+static void atomics__by_a_window_of_memory_that_is_read_only(void)
+{
+	const DAT_MEM_PRIV_FLAGS changes = (DAT_MEM_PRIV_FLAGS)(DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
+	DAT_LMR_TRIPLET range;
+	DAT_RMR_CONTEXT key;
+	DAT_RMR_HANDLE rmr;
+	struct mem read;
+
+	atomics_up();
+	read = make_mem(&p.b, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	OK(dat_rmr_create(p.b.pz, &rmr));
+	range = dx_local(read.local, read.at, 8);
+	CHECK_CODE(dx_rmr_bind(rmr, read.lmr, &range, changes, p.ep_b, cookie(1), DEFAULT, &key),
+		   DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_RDMA_WRITE);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(fetch_and_add, adds),
 	T(cmp_and_swap, swaps_what_is_equal),
@@ -301,6 +319,7 @@ static const struct tap_test tests[] = {
 	T(atomics, misaligned),
 	T(atomics, and_those_of_the_processor),
 	T(atomics, after_the_end),
+	T(atomics, by_a_window_of_memory_that_is_read_only),
 	TAP_END,
 };
 

@@ -479,6 +479,31 @@ static void evd_enable__leaves_a_waiter_alone(void)
 	cno_down();
 }
 
+/* A completion that has arrived on a disabled EVD does not keep those behind it from triggering. */
+static void evd_enable__completions_trigger_again(void)
+{
+	DAT_EVD_HANDLE from;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	evd = pair.b.recv_evd;
+	OK(dat_cno_create(pair.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(evd, cno));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	OK(dat_evd_disable(evd));
+	/* Flushed at once. */
+	OK(recv_nothing(pair.ep_b, 1));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(dat_evd_enable(evd));
+	OK(recv_nothing(pair.ep_b, 2));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	EXPECT_DTO(evd, 1, DAT_DTO_ERR_FLUSHED);
+	EXPECT_DTO(evd, 2, DAT_DTO_ERR_FLUSHED);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(cno_create, and_query),
 	T(cno_create, arguments),
@@ -502,6 +527,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, unwaitable_evds_trigger),
 	T(cno_wait, evds_that_become_unwaitable_trigger),
 	T(evd_enable, leaves_a_waiter_alone),
+	T(evd_enable, completions_trigger_again),
 	TAP_END,
 };
 

@@ -145,6 +145,19 @@ static void cno_fd_create__closed_with_the_cno(void)
 	CHECK(fcntl(fd, F_GETFD) == -1 && errno == EBADF);
 }
 
+/* A thread that sleeps on it hears of the end. It has the file open as long as it sleeps, as by a copy. */
+static void cno_fd_create__readable_at_the_end(void)
+{
+	cno_up();
+	software_evd();
+	fd = dup(fd);
+	REQUIRE(fd >= 0);
+	CHECK(!readable(0));
+	rig_down(&rig);
+	CHECK(readable(0));
+	close(fd);
+}
+
 static void cno_fd_create__arguments(void)
 {
 	DAT_EVD_HANDLE evd;
@@ -166,6 +179,7 @@ static const struct tap_test tests[] = {
 	T(cno_fd_create, in_an_event_loop),
 	T(cno_fd_create, query),
 	T(cno_fd_create, closed_with_the_cno),
+	T(cno_fd_create, readable_at_the_end),
 	T(cno_fd_create, arguments),
 	TAP_END,
 };

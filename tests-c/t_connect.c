@@ -347,7 +347,11 @@ static void ep_connect__answered_without_private_data(void)
 	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
 			.event_data.connect_event_data;
 	CHECK(no_private_data(event.private_data));
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	/* Nothing is ever there for the end that has accepted. */
+	event = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	CHECK(event.private_data == NULL);
+	CHECK_EQ(event.private_data_size, 0);
 	ends_down();
 }
 

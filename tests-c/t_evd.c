@@ -327,6 +327,37 @@ static void evd_resize__below_what_is_queued(void)
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
+/* Those count that were moved before an event of another kind, and those that came after it. */
+static void evd_resize__below_the_completions(void)
+{
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b;
+
+	rig_up(&a);
+	rig_up(&b);
+	b.recv_evd = make_evd(b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_SOFTWARE_FLAG);
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	connect_eps(&a, ep_a, &b, ep_b);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	/* Flushed at once. */
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(recv_nothing(ep_b, i));
+	OK(post_software_event(b.recv_evd, 4));
+	for (DAT_UINT64 i = 5; i < 9; i++)
+		OK(recv_nothing(ep_b, i));
+	CHECK_RET(dat_evd_resize(b.recv_evd, 8), DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_resize(b.recv_evd, 9), DAT_SUCCESS);
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		EXPECT_DTO(b.recv_evd, i, DAT_DTO_ERR_FLUSHED);
+	take(b.recv_evd, 4);
+	for (DAT_UINT64 i = 5; i < 9; i++)
+		EXPECT_DTO(b.recv_evd, i, DAT_DTO_ERR_FLUSHED);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 static void evd_resize__length(void)
 {
 	struct rig rig;
@@ -432,6 +463,7 @@ static const struct tap_test tests[] = {
 	T(evd_modify_cno, to_another_and_none),
 	T(evd_resize, keeps_events),
 	T(evd_resize, below_what_is_queued),
+	T(evd_resize, below_the_completions),
 	T(evd_resize, length),
 	T(evd_free, with_events),
 	T(evd_free, fed_by_an_endpoint),

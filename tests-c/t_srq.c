@@ -400,6 +400,30 @@ static void srq__reset_of_an_endpoint(void)
 	down();
 }
 
+/* So does a free, of completions, too, that a wait has counted already. */
+static void srq__free_of_an_endpoint(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 3; i++)
+		OK(post_srq(i));
+	for (DAT_UINT64 i = 0; i < 2; i++)
+		OK(a_sends(0, 10, i, DAT_COMPLETION_SUPPRESS_FLAG));
+	do {
+		CHECK_RET(dat_evd_wait(p.b.recv_evd, NEVER, 3, &event, &more), DAT_TIMEOUT_EXPIRED);
+	} while (more < 2);
+	check_counts(1, 3);
+	OK(dat_ep_free(p.ep_b));
+	check_counts(1, 1);
+	EXPECT_NOTHING(p.b.recv_evd);
+	for (DAT_UINT64 i = 1; i < ROOM; i++)
+		OK(post_srq(i));
+	check_counts(ROOM, ROOM);
+	down();
+}
+
 static atomic_bool polling;
 
 static void *polls(void *arg)
@@ -516,6 +540,7 @@ static const struct tap_test tests[] = {
 	T(srq, solicited_wait),
 	T(srq, unsignalled),
 	T(srq, reset_of_an_endpoint),
+	T(srq, free_of_an_endpoint),
 	T(srq, freed_beside_a_poller),
 	TAP_END,
 };
