@@ -254,6 +254,48 @@ static void ep_create_with_srq__the_rest_is_given_later(void)
 	down();
 }
 
+/* Receives that nobody is told of are the consumer's again when they are done. */
+static void check_unreported(void)
+{
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	for (DAT_UINT64 i = 0; i < 2 * ROOM; i++) {
+		OK(post_srq(i % ROOM));
+		fill(ma.at, 100, (unsigned)i);
+		OK(a_sends(0, 100, i, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+		while (query_srq().outstanding_dto_count > 0)
+			pause_us(500);
+		CHECK(filled(mb.at + 100 * (i % ROOM), 100, (unsigned)i));
+	}
+	check_counts(0, 0);
+	EXPECT_NOTHING(p.b.recv_evd);
+	down();
+}
+
+static void ep_create_with_srq__without_a_receive_evd(void)
+{
+	DAT_EP_ATTR attr;
+
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	attr = ep_attr(&p.b);
+	OK(dat_ep_create_with_srq(p.b.ia, p.b.pz, DAT_HANDLE_NULL, p.b.request_evd, p.b.connect_evd,
+				  srq, &attr, &p.ep_b));
+	check_unreported();
+}
+
+static void ep_create_with_srq__the_receive_evd_is_taken_away(void)
+{
+	DAT_EP_PARAM param = { 0 };
+
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, NULL);
+	param.recv_evd_handle = DAT_HANDLE_NULL;
+	OK(dat_ep_modify(p.ep_b, DAT_EP_FIELD_RECV_EVD_HANDLE, &param));
+	check_unreported();
+}
+
 /* --- receiving -------------------------------------------------------------------------------------- */
 
 static void srq_post_recv__arguments(void)
@@ -531,6 +573,8 @@ static const struct tap_test tests[] = {
 	T(ep_create_with_srq, attributes),
 	T(ep_create_with_srq, attributes_beyond_the_ia),
 	T(ep_create_with_srq, the_rest_is_given_later),
+	T(ep_create_with_srq, without_a_receive_evd),
+	T(ep_create_with_srq, the_receive_evd_is_taken_away),
 	T(srq_post_recv, arguments),
 	T(srq_query, counts),
 	T(srq, serves_all_its_endpoints),

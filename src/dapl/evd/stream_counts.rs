@@ -93,15 +93,14 @@ impl StreamCounts {
         Ok(())
     }
 
-    /// Whether the streams may share an EVD to the letter of `dat_ep_create`(3DAT).
+    /// Whether the streams may share an EVD to the letter of `dat_ep_create`(3DAT). Receives of which only solicited
+    /// ones notify share none with requests, whose sets have no such flag.
     fn may_share(&self) -> bool {
         let mut found = (0..self.recv.len()).filter(|set| self.recv[*set] + self.send[*set] > 0);
         let flags = found.next().unwrap_or(0);
         let same = found.next().is_none();
-        let requests = self.send.iter().any(|count| *count > 0);
         let others = self.asynchronous + self.other > 0;
-        same && !(flags & SOLICITED != 0 && requests)
-            && !(flags & (UNSIGNALLED | SOLICITED) != 0 && others)
+        same && !(flags & (UNSIGNALLED | SOLICITED) != 0 && others)
     }
 
     /// Whether a stream of completions has these flags.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::fake::setup;
+use super::super::fake::{entry, setup};
 use super::*;
 
 /// A directory that is removed at the end of its test.
@@ -239,4 +239,25 @@ fn a_file_of_faults_gives_nothing() {
     let file = dir.file("a", "\"\n".repeat(3 * FAULTS_MAX));
     let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
     assert_eq!(found, []);
+}
+
+/// The built-in providers are thread safe, and serve programs that do not ask for that, too.
+#[test]
+fn an_entry_for_every_name_serves_its_own_version_and_thread_safety() {
+    let key = |minor, thread_safe| Key {
+        name: c"ib0".to_owned(),
+        major: 2,
+        minor,
+        thread_safe,
+    };
+    let serves = |line: &str| {
+        let entry = entry(line);
+        [(0, true), (0, false), (1, true)].map(|(minor, safe)| entry.serves_any(&key(minor, safe)))
+    };
+    let library = r#"* u2.0 nonthreadsafe default libother.so p.1.0 "" """#;
+    assert_eq!(serves(library), [false, true, false]);
+    let soft = r#"* u2.0 nonthreadsafe default builtin:soft p.1.0 "" """#;
+    assert_eq!(serves(soft), [true, true, false]);
+    let named = r#"ib0 u2.0 nonthreadsafe default builtin:soft p.1.0 "" """#;
+    assert_eq!(serves(named), [false; 3]);
 }

@@ -37,6 +37,8 @@ fn a_plain_entry() {
     assert_eq!(bytes(&line.library), b"libdaplcma.so.1");
     assert_eq!(bytes(&line.ia_params), b"ib0 0");
     assert!(!line.has_platform_params);
+    let blank = one(r#"ib0 u1.2 nonthreadsafe default libdaplcma.so.1 dapl.1.2 "ib0 0" " ""#);
+    assert!(!blank.has_platform_params);
 }
 
 #[test]
