@@ -362,3 +362,62 @@ impl KeyEntry {
             .ok_or(Fault::Key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(serial: u64, region: (u32, u64)) -> KeyEntry {
+        let entry = KeyEntry::default();
+        entry.fill(&Contents {
+            pd: 1,
+            addr: 0x1000,
+            len: 16,
+            origin: Origin::Memory,
+            access: Access::REMOTE_READ,
+            promotable: false,
+            serial,
+            region,
+            mapped: MappedRange::default(),
+        });
+        entry
+    }
+
+    /// Keys are random: another region may have got that of one that is gone.
+    #[test]
+    fn a_window_is_of_its_region_and_not_of_another_with_the_same_key() {
+        let (scope, need) = (Scope::of_pd(1), Access::REMOTE_READ);
+        let window = entry(9, (5, 7));
+        for (serial, expected) in [(7, Ok(0x1000)), (8, Err(Fault::Key))] {
+            let region = entry(serial, (0, 0));
+            let lookup = |key| (key == 5).then_some(&region);
+            assert_eq!(window.resolve(scope, 0x1000, 16, need, lookup), expected);
+            let checked = window.check(scope, 0x1000, 16, need, lookup);
+            assert_eq!(checked, expected.map(|_| ()));
+        }
+    }
+
+    #[test]
+    fn a_mapped_range_holds_what_ends_with_it() {
+        let range = MappedRange {
+            start: 0x1000,
+            end: 0x2000,
+        };
+        for (at, len) in [(0x1000, 0x1000), (0x1fff, 1), (0x2000, 0)] {
+            assert!(range.holds(at, len), "{at:#x}");
+        }
+        for (at, len) in [(0xfff, 1), (0x1000, 0x1001), (0x2000, 1), (u64::MAX, 1)] {
+            assert!(!range.holds(at, len), "{at:#x}");
+        }
+    }
+
+    /// More pages of a region may have moved than a thread knows that tells of fewer.
+    #[test]
+    fn a_mapped_range_only_grows() {
+        let entry = entry(1, (0, 0));
+        for (end, expected) in [(0x1800, 0x1800), (0x1400, 0x1800), (0x2000, 0x2000)] {
+            entry.extend_mapped(MappedRange { start: 0x1000, end });
+            assert_eq!(entry.mapped_range().end, expected);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::device::soft::iwarp::acknowledge::{ACKNOWLEDGE_FPDU_MAX, Acknowledge,
 use crate::device::soft::iwarp::mpa::Local;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
-use crate::device::soft::iwarp::wire::{OP_WRITE, WireError};
+use crate::device::soft::iwarp::wire::{OP_READ_RESPONSE, OP_WRITE, WireError};
 
 /// What an end of ours offers, for a peer made by hand.
 const ABLE: Local = Local {
@@ -172,17 +172,18 @@ fn both_send_before_they_receive() {
                 end.post(i, SendOp::Send, &[end.sge(0, LEN)]).unwrap();
             }
         }
-        let mut received = [0; 2];
+        let (mut sent, mut received) = ([0; 2], [0; 2]);
         let mut posted = [1; 2];
         for end in ends {
             end.recv(0, &[end.sge(LEN, LEN)]).unwrap();
         }
         let begun = Instant::now();
-        while received != [12, 12] {
+        while (sent, received) != ([12; 2], [12; 2]) {
             assert!(begun.elapsed() < PATIENCE, "{received:?} of {posted:?}");
             for (n, end) in ends.iter().enumerate() {
                 end.device.progress();
                 while end.send_cq.poll().is_some() {
+                    sent[n] += 1;
                     if posted[n] < 12 {
                         end.recv(0, &[end.sge(LEN, LEN)]).unwrap();
                         posted[n] += 1;
@@ -191,6 +192,19 @@ fn both_send_before_they_receive() {
                 while end.recv_cq.poll().is_some() {
                     received[n] += 1;
                 }
+            }
+        }
+        if !net.is_send_delivered() {
+            return;
+        }
+        // What comes then completes with its receive again.
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            for id in 20..22 {
+                from.post(id, SendOp::Send, &[from.sge(0, 8)]).unwrap();
+                nothing_completes(from);
+                to.recv(id, &[to.sge(LEN, LEN)]).unwrap();
+                assert_eq!(from.sent_as(), (id, WcStatus::Success));
+                assert_eq!(to.received_as(), (id, WcStatus::Success));
             }
         }
     });
@@ -259,6 +273,75 @@ fn a_peer_that_ends_in_order() {
     assert_eq!(b.event(), CmEvent::Disconnected);
     assert_eq!(b.sent_as(), (1, WcStatus::Success));
     assert!(raw.segment().is_none());
+}
+
+/// What it was asked for before comes nevertheless: the end of the connection is behind the response.
+#[test]
+fn a_peer_that_ends_in_order_before_it_answers() {
+    let (mut raw, b) = initiator();
+    let remote = b.remote(0);
+    b.post(1, SendOp::RdmaRead { remote, len: 0 }, &[]).unwrap();
+    requests(&mut raw, 1);
+    acknowledge(&mut raw, 1, 1, Some(Note::Ended));
+    std::thread::sleep(Duration::from_millis(20));
+    b.no_event();
+    raw.fpdu(&tagged(OP_READ_RESPONSE, 0, 0, 0), b"");
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    assert_eq!(b.sent_as(), (1, WcStatus::Success));
+}
+
+/// Both consumers end the connection at the same time: what this one had posted is executed.
+#[test]
+fn both_end_while_a_request_waits() {
+    let (mut raw, b) = initiator();
+    let remote = b.remote(0);
+    b.post(1, SendOp::RdmaRead { remote, len: 0 }, &[]).unwrap();
+    b.post_flags(2, SendOp::RdmaWrite(remote), &[b.sge(0, 8)], WrFlags::FENCE)
+        .unwrap();
+    b.qp.disconnect(true);
+    requests(&mut raw, 1);
+    acknowledge(&mut raw, 1, 1, Some(Note::Ended));
+    std::thread::sleep(Duration::from_millis(20));
+    b.no_event();
+    raw.fpdu(&tagged(OP_READ_RESPONSE, 0, 0, 0), b"");
+    requests(&mut raw, 1);
+    acknowledge(&mut raw, 2, 2, None);
+    assert_eq!(b.sent_as(), (1, WcStatus::Success));
+    assert_eq!(b.sent_as(), (2, WcStatus::Success));
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
+/// Nothing is begun behind the note.
+#[test]
+fn a_peer_that_goes_on_behind_its_end() {
+    let (mut raw, b) = initiator();
+    b.recv(1, &[]).unwrap();
+    b.post(2, SendOp::RdmaWrite(b.remote(0)), &[b.sge(0, 8)])
+        .unwrap();
+    requests(&mut raw, 1);
+    acknowledge(&mut raw, 1, 0, Some(Note::Ended));
+    raw.fpdu(&send_header(1, 0, true, 0), b"");
+    assert_eq!(b.event(), CmEvent::Broken);
+    assert_eq!(b.received_as(), (1, WcStatus::Flushed));
+    assert_eq!(b.sent_as(), (2, WcStatus::Flushed));
+}
+
+/// As does one that counts backwards.
+#[test]
+fn a_peer_that_acknowledges_more_than_was_sent() {
+    for count in [3, u32::MAX] {
+        let (mut raw, b) = initiator();
+        let write = SendOp::RdmaWrite(b.remote(0));
+        for i in 0..2 {
+            b.post(i, write, &[b.sge(0, 8)]).unwrap();
+        }
+        requests(&mut raw, 2);
+        acknowledge(&mut raw, 1, count, None);
+        assert_eq!(b.event(), CmEvent::Broken);
+        for i in 0..2 {
+            assert_eq!(b.sent_as(), (i, WcStatus::Flushed));
+        }
+    }
 }
 
 /// Its process exits behind the note, with a request of ours unread, so that the kernel resets the stream.

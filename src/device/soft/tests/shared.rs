@@ -341,6 +341,24 @@ fn the_buffer_of_half_a_message() {
     }
 }
 
+/// It has gone with its queue pair, for who counts the buffers.
+#[test]
+fn the_buffer_of_half_a_message_is_destroyed() {
+    let device = raw::device();
+    let pool = Pool::new(&device, 4);
+    let b = pool.end();
+    let mut raw = initiate(&b, 2);
+    (0..2).for_each(|n| pool.post(n));
+    raw.send(&rtr());
+    assert_eq!(b.event(), established(b""));
+    raw.fpdu(&send_header(1, 0, true, 3), b"one");
+    raw.fpdu(&send_header(2, 0, false, 3), b"two");
+    until(|| b.qp.recv_outstanding() == 1 && pool.srq.available() == Some(0));
+    // The completion of the whole message, and what there is of the other.
+    assert_eq!(b.qp.destroy(), 2);
+    assert_eq!(b.recv_cq.poll(), None);
+}
+
 #[test]
 fn buffers_are_checked_twice() {
     over_all_paths(|net| {

@@ -148,6 +148,26 @@ fn a_key_can_be_invalidated() {
     });
 }
 
+/// What is shut already cannot be invalidated: the peer has lost count of its keys.
+#[test]
+fn a_key_is_invalidated_once() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        let w = window(&b);
+        let rkey = bind(&b, &w, 0, 10, BOTH);
+        assert_eq!(bound(&b), WcStatus::Success);
+        for id in [1, 2] {
+            b.recv(id, &[]).unwrap();
+        }
+        a.post(3, SendOp::SendInvalidate { rkey }, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (3, WcStatus::Success));
+        a.post(4, SendOp::SendInvalidate { rkey }, &[]).unwrap();
+        assert_eq!((a.event(), b.event()), (CmEvent::Broken, CmEvent::Broken));
+        assert_ne!(b.received().status, WcStatus::Success);
+    });
+}
+
 #[test]
 fn every_bind_gives_a_new_key() {
     over_all_paths(|net| {

@@ -397,4 +397,21 @@ mod tests {
         acks.force();
         assert!(acks.is_due());
     }
+
+    /// The one that follows those which were sent may have arrived in part.
+    #[test]
+    fn a_refused_request_is_one_that_was_begun() {
+        let mut acks = Acks {
+            sent: 3,
+            acknowledged: 1,
+            ..Acks::new(true, 10)
+        };
+        for (number, refused) in [(1, 10), (2, 11), (3, 12)] {
+            assert!(acks.refuse(number).is_ok());
+            assert_eq!(acks.refused, Some(refused));
+        }
+        for number in [0, 4, u32::MAX] {
+            assert!(acks.refuse(number).is_err(), "{number}");
+        }
+    }
 }
