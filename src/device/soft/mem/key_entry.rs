@@ -368,12 +368,16 @@ mod tests {
     use super::*;
 
     fn entry(serial: u64, region: (u32, u64)) -> KeyEntry {
+        entry_from(Origin::Memory, serial, region)
+    }
+
+    fn entry_from(origin: Origin, serial: u64, region: (u32, u64)) -> KeyEntry {
         let entry = KeyEntry::default();
         entry.fill(&Contents {
             pd: 1,
             addr: 0x1000,
             len: 16,
-            origin: Origin::Memory,
+            origin,
             access: Access::REMOTE_READ,
             promotable: false,
             serial,
@@ -394,6 +398,23 @@ mod tests {
             assert_eq!(window.resolve(scope, 0x1000, 16, need, lookup), expected);
             let checked = window.check(scope, 0x1000, 16, need, lookup);
             assert_eq!(checked, expected.map(|_| ()));
+        }
+    }
+
+    #[test]
+    fn no_window_opens_memory_of_a_region_that_is_gone() {
+        let (scope, need) = (Scope::of_pd(1), Access::REMOTE_READ);
+        for (origin, addr) in [
+            (Origin::Memory, 0x1000),
+            (Origin::Range, 0),
+            (Origin::Region, 0),
+        ] {
+            let window = entry_from(origin, 9, (5, 7));
+            let region = entry(7, (0, 0));
+            let there = window.resolve(scope, addr, 16, need, |_| Some(&region));
+            assert_eq!(there, Ok(0x1000), "{origin:?}");
+            let gone = window.resolve(scope, addr, 16, need, |_| None);
+            assert_eq!(gone, Err(Fault::Key), "{origin:?}");
         }
     }
 

@@ -269,9 +269,11 @@ fn a_peer_that_ends_in_order() {
     acknowledge(&mut raw, 1, 0, Some(Note::Ended));
     std::thread::sleep(Duration::from_millis(20));
     b.no_event();
+    b.post(2, write, &[b.sge(0, 8)]).unwrap();
     acknowledge(&mut raw, 2, 1, None);
     assert_eq!(b.event(), CmEvent::Disconnected);
     assert_eq!(b.sent_as(), (1, WcStatus::Success));
+    assert_eq!(b.sent_as(), (2, WcStatus::Flushed));
     assert!(raw.segment().is_none());
 }
 

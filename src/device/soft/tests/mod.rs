@@ -23,6 +23,7 @@ mod own_pages;
 mod peers;
 mod plain_writes;
 mod raw;
+mod ready;
 mod rejected;
 mod ring_writes;
 mod ring_writes_of_peers;

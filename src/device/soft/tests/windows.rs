@@ -1,9 +1,11 @@
 //! Memory windows.
 
-use super::raw::{responder, send_header, tagged};
+use super::raw::{self, responder, send_header, tagged};
 use super::*;
 use crate::device::WindowOpening;
 use crate::device::soft::Mw;
+use crate::device::soft::iwarp::acknowledge::{ACKNOWLEDGE_FPDU_MAX, Acknowledge};
+use crate::device::soft::iwarp::mpa::Local;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::OP_READ_RESPONSE;
 use crate::device::soft::mem::key_table::{self, Fault};
@@ -294,6 +296,45 @@ fn a_bind_waits_its_turn_and_changes_nothing_if_it_is_flushed() {
     assert_eq!(opens(&a, first, 5, BOTH), Ok(()));
     assert_eq!(opens(&a, second, 15, BOTH), Err(Fault::Key));
     assert_eq!(opens(&a, third, 15, BOTH), Err(Fault::Key));
+}
+
+/// It is behind the end that the consumer has asked for, which waits for the read.
+#[test]
+fn a_bind_behind_a_graceful_end_is_flushed() {
+    let (mut raw, a) = responder();
+    let w = window(&a);
+    let remote = at(&a, 0, 1);
+    a.post(1, SendOp::RdmaRead { remote, len: 0 }, &[]).unwrap();
+    a.qp.disconnect(true);
+    let key = bind(&a, &w, 0, 10, BOTH);
+    raw.segment().unwrap();
+    raw.fpdu(&tagged(OP_READ_RESPONSE, 0, 0, 0), b"");
+    assert_eq!(a.sent_as(), (1, WcStatus::Success));
+    assert!(raw.segment().is_none());
+    drop(raw);
+    assert_eq!(a.event(), CmEvent::Disconnected);
+    assert_eq!(bound(&a), WcStatus::Flushed);
+    assert_eq!(opens(&a, key, 5, BOTH), Err(Fault::Key));
+}
+
+/// Peers know nothing of binds: acknowledgements are of the requests that were sent.
+#[test]
+fn a_peer_acknowledges_what_is_behind_a_bind() {
+    let local = Local {
+        acknowledge: true,
+        ..raw::LOCAL
+    };
+    let (mut raw, b) = raw::initiator_of(&local);
+    let w = window(&b);
+    bind(&b, &w, 0, 10, BOTH);
+    assert_eq!(bound(&b), WcStatus::Success);
+    b.post(1, SendOp::RdmaWrite(at(&b, 0, 1)), &[b.sge(0, 8)])
+        .unwrap();
+    raw.segment().unwrap();
+    let mut bytes = [0; ACKNOWLEDGE_FPDU_MAX];
+    let (count, note) = (1, None);
+    raw.send(Acknowledge { count, note }.encode(1, true, &mut bytes));
+    assert_eq!(b.sent_as(), (1, WcStatus::Success));
 }
 
 #[test]

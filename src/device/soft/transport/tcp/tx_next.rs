@@ -21,12 +21,13 @@ impl Tx {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        while me.sq.head() == self.at.request
-            && me.close_at != Some(self.at.request)
+        // A bind at the front is the next request to begin: those before it are done.
+        while me.close_at != Some(self.at.request)
             && let Some((request, _)) = me.sq.front()
             && matches!(request.op, Op::Bind { .. })
         {
             let number = self.at.request;
+            debug_assert_eq!(number, me.sq.head(), "no bind waits behind its turn");
             let status = me.bind(guard);
             if status != WcStatus::Success {
                 return Err(CloseReason::Request(number, status));
