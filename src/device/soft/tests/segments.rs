@@ -103,3 +103,45 @@ fn a_peer_says_that_it_takes_longer_ones() {
         assert_eq!(sizes.len(), 1, "{sizes:?}");
     }
 }
+
+/// More segments than one system call takes wait behind what fills the socket.
+#[test]
+fn requests_of_many_segments_that_wait_together() {
+    const SEGMENTS: usize = 60;
+    const LEN: usize = 40;
+    const MESSAGE: usize = SEGMENTS * LEN;
+    const COUNT: usize = 30;
+    const WRITES: u64 = 32;
+    let many = QpAttr {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: 64,
+        ..attr()
+    };
+    let net = Net::new("127.0.0.1 path=tcp crc=off");
+    let (a, b) = net.pair_with(many, many);
+    for i in 0..COUNT {
+        a.fill(i * MESSAGE, &[i as u8; MESSAGE]);
+        b.recv(i as u64, &[b.sge(i * MESSAGE, MESSAGE)]).unwrap();
+    }
+    let pause = b.device.engine.pause();
+    for i in 0..WRITES {
+        let to = SendOp::RdmaWrite(b.remote(0));
+        a.post(100 + i, to, &[a.sge(0, BUFFER)]).unwrap();
+    }
+    for i in 0..COUNT {
+        let segments: Vec<Sge> = (0..SEGMENTS)
+            .map(|n| a.sge(i * MESSAGE + n * LEN, LEN))
+            .collect();
+        a.post(i as u64, SendOp::Send, &segments).unwrap();
+    }
+    drop(pause);
+    for i in 0..WRITES {
+        assert_eq!(a.sent_as(), (100 + i, WcStatus::Success));
+    }
+    for i in 0..COUNT {
+        assert_eq!(a.sent_as(), (i as u64, WcStatus::Success));
+        assert_eq!(b.received_as(), (i as u64, WcStatus::Success));
+        assert_eq!(b.bytes(i * MESSAGE, MESSAGE), [i as u8; MESSAGE]);
+    }
+}

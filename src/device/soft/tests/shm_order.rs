@@ -3,7 +3,9 @@
 
 use super::shm_peer::{ShmPeer, connected, device, initiate};
 use super::*;
-use crate::device::soft::transport::shm::ring::{CellFlags, Kind, Producer, TARGET_LEN};
+use crate::device::soft::transport::shm::ring::{
+    CellFlags, IMMEDIATE_LEN, Kind, Producer, TARGET_LEN,
+};
 
 /// A peer that sends.
 struct Sender {
@@ -159,6 +161,51 @@ fn writes_alone() {
                     sender.producer.has_consumed(ring, end).unwrap()
                 });
             }
+        }
+    }
+}
+
+/// A message is a row of cells, with the key that it invalidates in front of them, and nothing else is among these.
+#[test]
+fn cells_of_messages_do_not_mix() {
+    const LAST: CellFlags = CellFlags::LAST;
+    let half = (Kind::Inline, CellFlags::empty(), 8);
+    let rest = (Kind::Inline, LAST, 8);
+    let key = (Kind::Invalidate, CellFlags::empty(), 4);
+    let immediate = (Kind::Immediate, LAST, IMMEDIATE_LEN);
+    let offer = (Kind::Offer, LAST, 24);
+    let device = device();
+    for (cells, ends) in [
+        ([half, rest], false),
+        ([half, key], true),
+        ([half, immediate], true),
+        ([half, offer], true),
+        ([key, key], true),
+        ([key, immediate], true),
+    ] {
+        let (peer, b) = connected(&device);
+        for id in 0..2 {
+            b.recv(id, &[b.sge(0, 16)]).unwrap();
+        }
+        let mut producer = Producer::default();
+        for (kind, flags, len) in cells {
+            // SAFETY: a cell has room for that.
+            let fill = |to: *mut u8| Ok::<_, ()>(unsafe { to.write_bytes(7, len) });
+            producer
+                .push(peer.segment.tx_ring(), kind, flags, len, fill)
+                .unwrap();
+        }
+        peer.notify();
+        if ends {
+            assert_eq!(b.event(), CmEvent::Broken, "{cells:?}");
+            // What was wrong is the cell, and no receive.
+            while let Some(c) = b.recv_cq.poll() {
+                assert_eq!(c.status, WcStatus::Flushed, "{cells:?}");
+            }
+        } else {
+            let c = b.received();
+            assert_eq!((c.wr_id, c.byte_len), (0, 16));
+            b.no_event();
         }
     }
 }

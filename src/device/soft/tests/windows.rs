@@ -150,6 +150,28 @@ fn a_key_can_be_invalidated() {
     });
 }
 
+/// Nor to a peer that finds the key itself.
+#[test]
+fn an_invalidated_key_opens_nothing() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        let w = window(&b);
+        let rkey = bind(&b, &w, 0, 10, BOTH);
+        assert_eq!(bound(&b), WcStatus::Success);
+        let remote = at(&b, 0, rkey);
+        let read = SendOp::RdmaRead { remote, len: 10 };
+        a.post(1, read, &[a.sge(0, 10)]).unwrap();
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        b.recv(2, &[]).unwrap();
+        a.post(3, SendOp::SendInvalidate { rkey }, &[]).unwrap();
+        assert_eq!(b.received_as(), (2, WcStatus::Success));
+        assert_eq!(a.sent_as(), (3, WcStatus::Success));
+        a.post(4, read, &[a.sge(0, 10)]).unwrap();
+        assert_eq!(a.sent_as(), (4, WcStatus::RemoteAccess));
+        assert_eq!((a.event(), b.event()), (CmEvent::Broken, CmEvent::Broken));
+    });
+}
+
 /// What is shut already cannot be invalidated: the peer has lost count of its keys.
 #[test]
 fn a_key_is_invalidated_once() {
