@@ -189,8 +189,11 @@ fn cells_of_messages_do_not_mix() {
         }
         let mut producer = Producer::default();
         for (kind, flags, len) in cells {
-            // SAFETY: a cell has room for that.
-            let fill = |to: *mut u8| Ok::<_, ()>(unsafe { to.write_bytes(7, len) });
+            let fill = |to: *mut u8| {
+                // SAFETY: a cell has room for that.
+                unsafe { to.write_bytes(7, len) };
+                Ok::<_, ()>(())
+            };
             producer
                 .push(peer.segment.tx_ring(), kind, flags, len, fill)
                 .unwrap();
