@@ -105,7 +105,7 @@ help:
 	@echo 'make rpm        RPM packages in build/rpm'
 	@echo 'make dist       a tarball of this commit with all crates, which builds without a network, in build/dist'
 	@echo 'make reproducible  that the same commit gives the same tarball, libraries and programs'
-	@echo 'make fresh-check  what README says, on a bare Debian 12 and 13, as root and as a user (RUNS="12:root ...")'
+	@echo 'make fresh-check  what README says, on bare systems, as root and as a user (RUNS="debian-12:root ubuntu-24.04:user ...")'
 	@echo 'make clean      remove build/ and target/'
 
 lint:

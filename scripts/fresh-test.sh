@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# fresh-test.sh [12|13]:[root|user]...: what README says, done by someone who has just got a bare Debian 12 or
-# 13, as root or as a user without any rights: from the clone to a program of one's own. All four without
-# arguments. Prints TAP; the transcripts are build/fresh/debian-VERSION-WHO.txt.
+# fresh-test.sh SYSTEM:[root|user]...: what README says, done by someone who has just got a bare Debian 12 or
+# 13 or Ubuntu 22.04 or 24.04, as root or as a user without any rights: from the clone to a program of one's own.
+# Without arguments, each Debian as both and each Ubuntu as one. SYSTEM is a name of scripts/chroot.sh (debian-12).
+# Prints TAP; the transcripts are build/fresh/SYSTEM-WHO.txt.
 #
 # Rust is that of this machine, since installing it is rustup's business, and so are the certificates that its
 # network may need. Crates and packages come from the network. Everything is mounted in a namespace of this
@@ -11,7 +12,7 @@
 set -u -o pipefail
 . "${0%/*}/need.sh" cargo chown chroot cp dirname git grep id mkdir mount rustc sed tail tar tee umount unshare
 cd "$(dirname "$0")/.." || exit 1
-runs=${*:-12:root 13:user 13:root 12:user}
+runs=${*:-debian-12:root debian-13:user debian-13:root debian-12:user ubuntu-22.04:user ubuntu-24.04:root}
 root=/mnt
 home=/home/new
 number=0
@@ -117,11 +118,11 @@ if [ "${FRESH_INSIDE-}" != yes ]; then
 fi
 echo 'TAP version 13'
 for run in $runs; do
-	version=${run%%:*}
+	system=${run%%:*}
 	who=${run#*:}
-	transcript=build/fresh/debian-$version-$who.txt
+	transcript=build/fresh/$system-$who.txt
 	: >"$transcript"
-	if ! tarball=$(scripts/chroot.sh "$version" 2>build/fresh/log); then
+	if ! tarball=$(scripts/chroot.sh "$system" 2>build/fresh/log); then
 		number=$((number + 1))
 		echo "ok $number - fresh.$run # SKIP $(tail -1 build/fresh/log)"
 		continue

@@ -4,8 +4,9 @@
 # packages-test.sh: packs what the checkout has built (make libs), installs the packages in chroots of Debian 12
 # and 13 as users would, over and beside OpenFabrics' libdapl2, runs programs on them, removes them, and looks
 # at what is left; and the RPM packages in a scratch tree (packages-test-rpm.sh). Prints TAP.
-# ONLY="12 13 rpm" names some of these; JOBS says how much is done at a time. ONLY=i386 is not among what is done
-# otherwise, as the optimized build for 32 bits takes minutes: Debian 12 with the packages of both architectures.
+# ONLY="debian-12 debian-13 rpm" names some of these; JOBS says how much is done at a time. Not among what is done
+# otherwise: ubuntu-22.04 and ubuntu-24.04, and i386, Debian 12 with the packages of both architectures, as the optimized
+# build for 32 bits takes minutes.
 #
 # Everything is mounted in namespaces of this script and ends with them. There is no network in them but the
 # loopback interface; a network is needed once, when scripts/chroot.sh makes the chroots.
@@ -300,9 +301,9 @@ recipe() {
 
 # chroot_of GROUP
 chroot_of() {
-	local tarball what=("${1#debian}" --originals)
+	local tarball what=("$1" --originals)
 	group=$1
-	[ "$group" != i386 ] || what=(12 --i386)
+	[ "$group" != i386 ] || what=(debian-12 --i386)
 	if tarball=$(scripts/chroot.sh "${what[@]}" 2>"$scratch/log"); then
 		ln -s "$tarball" "$work/$group.tar"
 	elif [ $? = 77 ]; then
@@ -349,17 +350,18 @@ trap 'rm -rf "$work"' EXIT
 
 # all: prints the results. The packages are built, and the chroots made, before they are installed in them.
 all() {
-	local wanted=" ${ONLY:-12 13 rpm} " release before=() after=()
-	for release in 12 13; do
-		[[ $wanted != *" $release "* ]] || before+=("chroot-debian$release")
+	local wanted=" ${ONLY:-debian-12 debian-13 rpm} " system before=() after=()
+	local systems=(debian-12 debian-13 ubuntu-22.04 ubuntu-24.04 i386)
+	for system in "${systems[@]}"; do
+		[[ $wanted != *" $system "* ]] || before+=("chroot-$system")
 	done
-	[[ $wanted != *' i386 '* ]] || before+=(deb-i386 chroot-i386)
+	[[ $wanted != *' i386 '* ]] || before+=(deb-i386)
 	[ ${#before[@]} = 0 ] || before=(deb "${before[@]}")
 	[[ $wanted != *' rpm '* ]] || before+=(rpm)
 	side_by_side "$work" run build
 	side_by_side "$work" run "${before[@]}"
-	for release in debian12 debian13 i386; do
-		[ ! -e "$work/$release.tar" ] || after+=("$release")
+	for system in "${systems[@]}"; do
+		[ ! -e "$work/$system.tar" ] || after+=("$system")
 	done
 	side_by_side "$work" run "${after[@]}"
 }
