@@ -14,9 +14,6 @@ pub mod epoll {
     use super::Timespec;
     use crate::kernel::call::call;
 
-    /// The size in bytes of the signal mask that the kernel would read, if there was one.
-    const MASK: usize = 8;
-
     /// Waits for events, as `epoll_wait(2)` does, without end if there is no `timeout`, of which a part of a millisecond
     /// counts as one. Returns the events, and what is left of their memory.
     ///
@@ -37,7 +34,7 @@ pub mod epoll {
             events.len(),
             timeout.map_or(-1, milliseconds) as usize,
             0,
-            MASK,
+            0,
         ];
         // SAFETY: the kernel writes to the events, which live during the call.
         let taken = unsafe { call(libc::SYS_epoll_pwait, arguments) }?;

@@ -239,6 +239,15 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
+    /// A read of no bytes, which may be a ready-to-receive message (RFC 6581).
+    pub const NOTHING: ReadRequest = ReadRequest {
+        sink_stag: 0,
+        sink_to: 0,
+        size: 0,
+        source_stag: 0,
+        source_to: 0,
+    };
+
     /// Encodes prefix, DDP header and request; the FPDU has no payload beyond.
     pub fn encode(&self, msn: u32, out: &mut [u8; READ_REQUEST_HDR]) {
         let control = Control::new(OP_READ_REQUEST, true);

@@ -19,16 +19,9 @@ fn a_read_where_no_reads_are_taken() {
     };
     let b = End::new(&raw::device(), attr);
     let mut raw = initiate_as(&local(Rtr::READ), &b, 2);
-    let nothing = ReadRequest {
-        sink_stag: 0,
-        sink_to: 0,
-        size: 0,
-        source_stag: 0,
-        source_to: 0,
-    };
     for msn in 1..=2 {
         let mut header = [0; READ_REQUEST_HDR];
-        nothing.encode(msn, &mut header);
+        ReadRequest::NOTHING.encode(msn, &mut header);
         raw.send(&fpdu_bytes(&header, b""));
         if msn == 1 {
             assert_eq!(b.event(), established(b""));

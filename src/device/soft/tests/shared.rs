@@ -1,6 +1,6 @@
 //! Shared receive queues, and queue pairs that are modified.
 
-use super::raw::{initiate, rtr, send_header};
+use super::raw::{Raw, initiate, rtr, send_header};
 use super::*;
 
 /// Counts the calls of a shared receive queue.
@@ -305,17 +305,22 @@ fn marks_on_what_one_queue_pair_takes() {
     });
 }
 
+/// A pool with two buffers, an end that takes them, and the peer that it is connected to.
+fn with_two_buffers() -> (Pool, End, Raw) {
+    let pool = Pool::new(&raw::device(), 4);
+    let b = pool.end();
+    let mut raw = initiate(&b, 2);
+    (0..2).for_each(|n| pool.post(n));
+    raw.send(&rtr());
+    assert_eq!(b.event(), established(b""));
+    (pool, b, raw)
+}
+
 /// A message that has arrived in part has its buffer.
 #[test]
 fn the_buffer_of_half_a_message() {
     for end_by_mark in [false, true] {
-        let device = raw::device();
-        let pool = Pool::new(&device, 4);
-        let b = pool.end();
-        let mut raw = initiate(&b, 2);
-        (0..2).for_each(|n| pool.post(n));
-        raw.send(&rtr());
-        assert_eq!(b.event(), established(b""));
+        let (pool, b, mut raw) = with_two_buffers();
         raw.fpdu(&send_header(1, 0, false, 3), b"one");
         until(|| b.qp.recv_outstanding() == 1);
         assert_eq!(pool.srq.available(), Some(1));
@@ -344,13 +349,7 @@ fn the_buffer_of_half_a_message() {
 /// It has gone with its queue pair, for who counts the buffers.
 #[test]
 fn the_buffer_of_half_a_message_is_destroyed() {
-    let device = raw::device();
-    let pool = Pool::new(&device, 4);
-    let b = pool.end();
-    let mut raw = initiate(&b, 2);
-    (0..2).for_each(|n| pool.post(n));
-    raw.send(&rtr());
-    assert_eq!(b.event(), established(b""));
+    let (pool, b, mut raw) = with_two_buffers();
     raw.fpdu(&send_header(1, 0, true, 3), b"one");
     raw.fpdu(&send_header(2, 0, false, 3), b"two");
     until(|| b.qp.recv_outstanding() == 1 && pool.srq.available() == Some(0));

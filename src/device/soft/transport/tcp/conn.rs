@@ -131,14 +131,7 @@ impl TcpConn {
                 TAGGED_HDR
             }
             Some(Rtr::READ) => {
-                let nothing = ReadRequest {
-                    sink_stag: 0,
-                    sink_to: 0,
-                    size: 0,
-                    source_stag: 0,
-                    source_to: 0,
-                };
-                nothing.encode(self.tx.number_read(), &mut header);
+                ReadRequest::NOTHING.encode(self.tx.number_read(), &mut header);
                 self.rx.uncounted = 1;
                 READ_REQUEST_HDR
             }
