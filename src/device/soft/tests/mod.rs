@@ -484,8 +484,8 @@ fn block(device: &Soft, word: &AtomicU32, value: u32) {
     }
 }
 
-/// Runs a test, which has this name in the module [`tests`](self), in a process of its own: the limit that the test
-/// reaches is one of all connections of a process, so that connections of other tests would be closed.
+/// Runs a test, which has this name in the module [`tests`](self), in a process of its own: what it does concerns all
+/// connections of a process, those of other tests too. It reaches a limit that they share, for instance.
 fn alone(name: &str, test: impl FnOnce()) {
     alone_with(&[], name, test);
 }
@@ -512,6 +512,9 @@ pub(in crate::device::soft) fn alone_in(
     command.envs(environment.iter().copied());
     let output = command.env(ALONE, "1").output().unwrap();
     let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    for skipped in errors.lines().filter(|line| line.starts_with("skipped: ")) {
+        eprintln!("\n{skipped}");
+    }
     // A name that no test has is none of success.
     let passed = output.status.success() && said.contains("1 passed");
     assert!(passed, "{said}{errors}");

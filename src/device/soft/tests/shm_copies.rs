@@ -107,14 +107,11 @@ fn is_shared(mr: &Mr) -> bool {
     !mr.region().mapped_range().is_empty()
 }
 
-/// A peer is stopped in a copy from memory that the program frees, and continues later. Whether the memory
-/// was shared before and after that. Puts the connections into `used`.
-fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool, used: &mut Vec<(ShmPeer, End)>) -> bool {
+/// A peer is stopped in a copy from memory that the program frees, and continues later. The memory
+/// is shared before that and when the copy has ended.
+fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool) {
     let (peer, mut b) = connected(device);
-    if !is_shared(b.mr.as_ref().unwrap()) {
-        used.push((peer, b));
-        return false;
-    }
+    assert!(is_shared(b.mr.as_ref().unwrap()));
     let section = copy_by(&peer, b.key());
     if ends_first {
         b.qp.disconnect(false);
@@ -129,19 +126,22 @@ fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool, used: &mut Vec<(ShmPe
     };
     assert!(!is_shared(&again()));
     // Other memory is not concerned.
-    let (other_peer, other) = connected(device);
-    let other_is_shared = is_shared(other.mr.as_ref().unwrap());
+    let (_peer, other) = connected(device);
+    assert!(is_shared(other.mr.as_ref().unwrap()));
     // The peer continues, and its copy ends.
     drop(section);
-    let shared = is_shared(&again());
-    used.extend([(peer, b), (other_peer, other)]);
-    other_is_shared && shared
+    assert!(is_shared(&again()));
 }
 
-/// A peer copies from or to memory that is registered once more, to be moved. Whether the memory stays where it is
-/// until the copy ends, and moves then, at the registration and because peers ask for it. Puts the connection into
-/// `used`.
-fn moves_after_a_copy(used: &mut Vec<(ShmPeer, End)>) -> bool {
+/// The kernel would have the peer wait for this process, which may be stopped in the midst of the move. Memory that is
+/// registered once more stays where it is until the copy ends, and moves then, at the registration and because peers ask
+/// for it.
+#[test]
+fn memory_moves_when_no_peer_copies() {
+    if let Err(why) = mapped::enable() {
+        eprintln!("\nskipped: memory_moves_when_no_peer_copies: {why}");
+        return;
+    }
     let (peer, b) = connected(&device());
     let (addr, len) = (b.buffer as u64, BUFFER as u64);
     let register = |memory| Mr::new(7, addr, len, Access::all(), Addressing::Virtual, memory);
@@ -156,31 +156,10 @@ fn moves_after_a_copy(used: &mut Vec<(ShmPeer, End)>) -> bool {
     let is_given_up = key_table::region(asked.lkey()).is_none_or(|region| !region.promotable);
     assert!(!is_given_up);
     drop(section);
-    let moves = (0..500).any(|_| {
-        std::thread::sleep(Duration::from_millis(1));
-        is_shared(&asked)
-    });
+    until(|| is_shared(&asked));
     drop(asked);
-    let shared = moves && is_shared_at_once();
-    used.push((peer, b));
-    shared
+    assert!(is_shared_at_once());
 }
-
-/// The kernel would have the peer wait for this process, which may be stopped in the midst of the move.
-#[test]
-fn memory_moves_when_no_peer_copies() {
-    if let Err(why) = mapped::enable() {
-        eprintln!("\nskipped: memory_moves_when_no_peer_copies: {why}");
-        return;
-    }
-    // As in the test below, peers of other tests may keep the memory of an attempt where it is.
-    let mut used = Vec::new();
-    until(|| moves_after_a_copy(&mut used));
-}
-
-/// Held by the tests of peers that were given up: those of a process, which all these are, are remembered up to
-/// a limit.
-static GIVEN_UP: Mutex<()> = Mutex::new(());
 
 /// Memory that a stopped peer may still write to is not shared again while the peer
 /// does not end its copy: it would write to what the memory holds then.
@@ -190,25 +169,27 @@ fn memory_that_a_stopped_peer_may_write_to() {
         eprintln!("\nskipped: memory_that_a_stopped_peer_may_write_to: {why}");
         return;
     }
-    let _alone = GIVEN_UP.lock();
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     for ends_first in [false, true] {
-        // Peers of other tests in this process claim to copy by all keys, and never end that: what is
-        // deregistered at such a moment stays private for good, so each attempt has other memory.
-        let mut used = Vec::new();
-        until(|| stopped_in_a_copy(&device, ends_first, &mut used));
+        stopped_in_a_copy(&device, ends_first);
     }
 }
 
 /// A process that never ends its copies, connection after connection, does not fill our memory.
 #[test]
 fn stopped_peers_without_end() {
+    alone(
+        "shm_copies::stopped_peers_without_end",
+        given_up_without_end,
+    );
+}
+
+fn given_up_without_end() {
     const MOST: usize = 128;
     if let Err(why) = mapped::enable() {
         eprintln!("\nskipped: stopped_peers_without_end: {why}");
         return;
     }
-    let _alone = GIVEN_UP.lock();
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     let mut connections = copying_without_end(&device, MOST + 10);
     connections[0].1.mr = None;

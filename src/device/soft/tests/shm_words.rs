@@ -330,8 +330,17 @@ fn every_word(state: State) {
     }
 }
 
+/// Peers in it say that they copy by every key, and do not end that: such a claim keeps the memory of a whole process
+/// from being shared, which other tests would wait for.
 #[test]
 fn every_word_with_every_value_in_every_state() {
+    alone(
+        "shm_words::every_word_with_every_value_in_every_state",
+        every_state,
+    );
+}
+
+fn every_state() {
     // They wait more than they work.
     std::thread::scope(|s| {
         for state in STATES {
@@ -343,6 +352,10 @@ fn every_word_with_every_value_in_every_state() {
 /// The same while the words change all the time.
 #[test]
 fn words_that_move() {
+    alone("shm_words::words_that_move", moving);
+}
+
+fn moving() {
     let device = device();
     let honest = Honest::new(&device);
     for (name, at) in words() {
