@@ -6,6 +6,7 @@ use super::*;
 use crate::device::soft::transport::shm::ring::{
     CellFlags, IMMEDIATE_LEN, Kind, Producer, TARGET_LEN,
 };
+use crate::device::soft::upcalls::Upcalls;
 
 /// A peer that sends.
 struct Sender {
@@ -111,6 +112,42 @@ fn a_message_in_parts() {
         pair.senders[0].send(CellFlags::LAST);
         pair.senders[1].send(CellFlags::LAST);
         assert_eq!(pair.received(2), [0, 1], "{others}");
+    }
+}
+
+/// Goes on with a poll that found this end to be the only one with a connection through shared memory.
+fn go_on_with_poll(end: &End) {
+    let mut up = Upcalls::default();
+    let served = end.qp.with(|locked| match locked.link {
+        Link::Shm(conn) => conn.messages_arrived::<true>(locked.me, locked.guard, &mut up),
+        _ => panic!("not connected through shared memory"),
+    });
+    up.run();
+    assert!(served.is_ok());
+}
+
+/// A thread that polls the only connection is put to sleep. Meanwhile another one is made, and a message is sent over that
+/// before one over the first, a whole one or one in parts: they are received in this order.
+#[test]
+fn a_connection_that_is_made_beside_a_poll() {
+    let device = device();
+    for parts in [1, 2] {
+        let mut pair = Pair::new(&device, 0);
+        // The turn of the second one comes first, as that of one that was never served.
+        pair.step(0);
+        let pause = device.engine.pause();
+        pair.senders[1].send(CellFlags::LAST);
+        for part in 1..=parts {
+            let last = if part == parts {
+                CellFlags::LAST
+            } else {
+                CellFlags::empty()
+            };
+            pair.senders[0].send(last);
+        }
+        go_on_with_poll(&pair.ends[0]);
+        drop(pause);
+        assert_eq!(pair.received(2), [1, 0], "{parts}");
     }
 }
 

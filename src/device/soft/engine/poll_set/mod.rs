@@ -67,7 +67,8 @@ pub(crate) enum PollResult {
 
 /// A connection to be polled.
 pub(crate) trait PollEntry: Send + Sync {
-    /// Polls the only connection of a set: delivers all messages; true if something had arrived.
+    /// Polls the only connection of a set: delivers all messages until there is another one; true if something had
+    /// arrived.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// The connection is about to be served, as one of many: begins to fetch what that takes.
     fn fetch(&self, guard: &Guard);
@@ -438,6 +439,12 @@ impl PollSet {
             bitmap.ready_bits.set(bit);
         }
         self.polled.load(Ordering::SeqCst)
+    }
+
+    /// Whether there is one connection.
+    #[inline]
+    pub fn has_one(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 1
     }
 
     /// Whether no consumer polls, and no check for what was left is due.

@@ -63,7 +63,7 @@ pub(crate) enum Budget {
     Requests,
     /// One message.
     One,
-    /// Everything that has a receive.
+    /// Everything that has a receive, if [no other connection](ShmConn::is_alone) is to have a turn between.
     All,
 }
 
@@ -225,6 +225,13 @@ impl ShmConn {
     pub(super) fn is_awake(&self) -> bool {
         let over = self.over || self.segment.peer_stuck.load(Ordering::Relaxed);
         self.lifecycle.is_established() && !over && self.notified.mode() != NotifyMode::Doorbell
+    }
+
+    /// Whether consumers poll no other connection through shared memory. Another one may be made at any time: what was sent
+    /// after one of its messages is found in the ring after the answer to this has changed.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        !self.notified.in_poll_set() || self.watch.poll_set().has_one()
     }
 
     pub(crate) fn ours(&self) -> &EndState {

@@ -315,12 +315,16 @@ impl ShmConn {
             return false;
         }
         loop {
-            let (rx, ring) = (&mut self.rx, self.segment.rx_ring());
-            let piece = match rx.consumer.peek(ring) {
+            let ring = self.segment.rx_ring();
+            let piece = match self.rx.consumer.peek(ring) {
                 Ok(Some(piece)) if piece.is_whole_message() => piece,
                 Ok(None) => break,
                 _ => return false,
             };
+            if ALL && !self.is_alone() {
+                return false;
+            }
+            let rx = &mut self.rx;
             let solicited = piece.flags.contains(CellFlags::SOLICITED);
             let taken = rx.consumer.payload(ring, &piece, |from| {
                 // SAFETY: as in `drain`.
@@ -378,10 +382,14 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         self.rx.starved = false;
         while me.is_up() {
-            let (rx, ring) = (&mut self.rx, self.segment.rx_ring());
-            let Some(piece) = rx.consumer.peek(ring)? else {
+            let ring = self.segment.rx_ring();
+            let Some(piece) = self.rx.consumer.peek(ring)? else {
                 break;
             };
+            if take == Budget::All && !self.is_alone() {
+                break;
+            }
+            let rx = &mut self.rx;
             if piece.kind == Kind::Invalidate {
                 rx.check_between_messages()?;
                 // SAFETY: the piece has four bytes, at any alignment.
