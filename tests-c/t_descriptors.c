@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The descriptors of the library beside those of the program: a daemon may have closed its standard streams, and
  * opens others in their place when it likes. */
+#include "descriptors.h"
+#include "left.h"
 #include "transfer.h"
 
 #include <errno.h>
@@ -162,6 +164,33 @@ static void descriptors__all_closed_beside_waiters(void)
 	rig_down(&rig);
 }
 
+/* A program may close what wakes the threads of an IA, and leave what they sleep in. A thread that waits still gets the
+ * events that this process makes, and the threads end with the IA. */
+static void descriptors__what_wakes_a_thread(void)
+{
+	DAT_CONN_QUAL qualifier;
+	DAT_EVD_HANDLE evd;
+	unsigned threads;
+	pthread_t thread;
+	struct rig rig;
+
+	threads = what_is().threads;
+	rig_up(&rig);
+	listen_any(&rig, &qualifier);
+	evd = make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+	REQUIRE(pthread_create(&thread, NULL, wait_for_an_event, &evd) == 0);
+	await_waiter(evd);
+	pause_us(NEVER);
+	close_kind("anon_inode:[eventfd]");
+	OK(post_software_event(evd, 1));
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	rig_down(&rig);
+	/* What was joined may take a moment to go. */
+	for (int i = 0; i < SOON / NEVER && what_is().threads != threads; i++)
+		pause_us(NEVER);
+	CHECK_EQ(what_is().threads, threads);
+}
+
 /* A message from a to b, and the end of the connection; the threads sleep after it. */
 static void use_up(DAT_EP_HANDLE from, DAT_EP_HANDLE to)
 {
@@ -195,11 +224,9 @@ static void descriptors__none_allowed_any_more(void)
 }
 
 static const struct tap_test tests[] = {
-	T(descriptors, none_is_a_standard_stream),
-	T(descriptors, all_closed_by_the_program),
-	T(descriptors, all_closed_beside_waiters),
-	T(descriptors, none_allowed_any_more),
-	TAP_END,
+	T(descriptors, none_is_a_standard_stream), T(descriptors, all_closed_by_the_program),
+	T(descriptors, all_closed_beside_waiters), T(descriptors, what_wakes_a_thread),
+	T(descriptors, none_allowed_any_more),	   TAP_END,
 };
 
 int main(int argc, char **argv)

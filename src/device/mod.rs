@@ -32,6 +32,7 @@ mod random;
 pub mod soft;
 pub(crate) mod threads;
 pub mod verbs;
+mod waker;
 mod work_request;
 
 use std::ffi::CStr;

@@ -3,6 +3,8 @@
  * event, as a number, that ends an attempt to connect which no consumer has answered. */
 #include "stand_in.h"
 
+#include "descriptors.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,23 +267,6 @@ static void fork__a_child_keeps_no_descriptor(void)
 	CHECK(are_closed());
 }
 
-/* Closes the descriptors of this kind, and gives their number. */
-static int close_all(const char *kind)
-{
-	int count = 0;
-
-	for (int fd = 3; fd < 1024; fd++) {
-		char path[64], is[64] = "";
-
-		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-		if (readlink(path, is, sizeof is - 1) < 0 || strcmp(is, kind) != 0)
-			continue;
-		close(fd);
-		count++;
-	}
-	return count;
-}
-
 /* A program that closes descriptors which are not its own may leave what a thread sleeps on, and close what wakes the
  * thread. The thread gets its work all the same, and ends with the IA. */
 static void descriptors__what_wakes_the_thread(void)
@@ -289,7 +274,7 @@ static void descriptors__what_wakes_the_thread(void)
 	struct pair pair;
 
 	pair_up(&pair, NULL);
-	CHECK_EQ(close_all("anon_inode:[eventfd]"), 2);
+	CHECK_EQ(close_kind("anon_inode:[eventfd]"), 2);
 	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_GRACEFUL_FLAG));
 	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);

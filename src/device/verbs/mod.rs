@@ -54,7 +54,6 @@ pub mod sys;
 mod teardown;
 pub mod tuning;
 mod unanswered;
-mod waker;
 mod wc;
 mod wr_table;
 

@@ -16,10 +16,10 @@ use super::device_event::DeviceEvent;
 use super::library_use::LibraryUse;
 use super::qp::Qp;
 use super::sources::{COMPLETIONS, CONNECTIONS, DEVICE, Sources, WAKE};
-use super::waker::Waker;
 use super::{connect, datagram, listen, sys};
 use crate::device::connection_log::Cause;
 use crate::device::threads;
+use crate::device::waker::Waker;
 
 /// The shortest and the longest interval at which connections that are closing are checked.
 const CLOSE_CHECK_INTERVALS: (Duration, Duration) =
@@ -50,7 +50,7 @@ pub(super) struct Jobs {
 impl Jobs {
     pub fn new() -> Result<Jobs, String> {
         Ok(Jobs {
-            waker: Waker::new().map_err(|e| format!("no eventfd: {e}"))?,
+            waker: Waker::new(WAKE.into()).map_err(|e| format!("no eventfd: {e}"))?,
             list: Mutex::default(),
             stop: AtomicBool::new(false),
             started: Mutex::new(false),

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::adapter::Adapter;
 use super::sys;
-use super::waker::Waker;
+use crate::device::waker::Waker;
 use crate::kernel::event::{Timespec, epoll};
 
 /// A bit for each source: the eventfd that wakes the thread, and what reports completions, events of the device and

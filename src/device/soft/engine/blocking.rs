@@ -9,14 +9,12 @@
 //! An engine's thread that comes back after the leader has gone to sleep is woken first. Once it has
 //! woken the leader for what it has served, it comes back while the leader runs.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::kernel;
 use crate::kernel::Instant;
-use crate::kernel::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::batch::EpollBatch;
@@ -25,8 +23,8 @@ use super::poll_watch::POLL_CHECK;
 use super::timers::timespec;
 use super::{Engine, Inner, Scratch};
 use crate::cancel::Cancelled;
-use crate::descriptor::{self, OwnedFd};
 use crate::device::Wake;
+use crate::device::waker::Waker;
 use crate::guarded;
 use crate::lock::MutexGuard;
 
@@ -36,30 +34,13 @@ const MAX_CONTENDERS: u32 = 3;
 /// The longest single sleep.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
-/// What wakes the leader: an eventfd, which is in the epoll instance.
-pub(crate) struct Eventfd(OwnedFd);
-
-impl Eventfd {
-    pub fn new() -> std::io::Result<Eventfd> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Eventfd(descriptor::open(|| eventfd(0, flags))?))
-    }
-}
-
-impl AsFd for Eventfd {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl WakeLeader for Eventfd {
+impl WakeLeader for Waker {
     fn wake(&self) {
-        // The write fails only when the counter is full: then the leader is woken already.
-        let _ = kernel::io::write(&self.0, &1u64.to_ne_bytes());
+        Waker::wake(self);
     }
 
     fn clear(&self) {
-        let _ = kernel::io::read(&self.0, &mut [0u8; 8]);
+        Waker::clear(self);
     }
 }
 
@@ -179,16 +160,16 @@ impl Inner {
         match left {
             // epoll_wait(2) counts in milliseconds, and epoll_pwait2(2) is not everywhere.
             Some(left) if left < MILLI && !left.is_zero() => {
-                if let Err(error) = kernel::is_readable(&self.epoll, &timespec(left)) {
+                if let Err(error) = kernel::is_readable(self.epoll(), &timespec(left)) {
                     return Ok(Err(error));
                 }
-                batch.fill_cancellable(&self.epoll, 0)
+                batch.fill_cancellable(self.epoll(), 0)
             }
             Some(left) => {
                 let whole = left.as_millis() as i32;
-                batch.fill_cancellable(&self.epoll, whole)
+                batch.fill_cancellable(self.epoll(), whole)
             }
-            None => batch.fill_cancellable(&self.epoll, -1),
+            None => batch.fill_cancellable(self.epoll(), -1),
         }
     }
 }

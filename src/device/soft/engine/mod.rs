@@ -37,16 +37,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::descriptor::{self, OwnedFd};
+use crate::descriptor::OwnedFd;
 use crate::kernel::event::epoll;
 use crate::lock::{Condvar, Mutex};
 
 use self::acknowledgements::Acknowledgements;
 pub(crate) use self::acknowledgements::Acknowledger;
 use self::batch::EpollBatch;
-use self::blocking::Eventfd;
 use self::coalesced::CoalescedSends;
-use self::leader::{LeaderSlot, WakeLeader};
+use self::leader::LeaderSlot;
 use self::poll_set::PollSet;
 use self::poll_watch::PollWatch;
 use self::presence::Presence;
@@ -59,6 +58,7 @@ pub(crate) use self::timers::{Timer, ZERO_TIME};
 pub(crate) use self::watch::Watch;
 use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
+use crate::device::waker::Waker;
 use crate::device::{DeviceError, PollOutcome};
 use crate::handle::Guard;
 
@@ -99,10 +99,9 @@ pub(crate) trait Backlog: Send + Sync {
 
 /// The part of an engine that its thread, its watched sockets and its timers share.
 pub(crate) struct Inner {
-    /// The epoll instance with the watched sockets, the waker of the leader and the timers.
-    epoll: OwnedFd,
-    /// The slot of the consumer that serves while it blocks.
-    leader: LeaderSlot<Eventfd>,
+    /// The slot of the consumer that serves while it blocks. Its waker has the epoll instance with the watched sockets
+    /// and the timers.
+    leader: LeaderSlot<Waker>,
     /// Number of times that a consumer was about to block and found another one leading.
     contenders: AtomicU32,
     /// The owners of the watched sockets.
@@ -165,6 +164,13 @@ pub struct Remains {
     pub acknowledgements: usize,
 }
 
+impl Inner {
+    /// The epoll instance.
+    fn epoll(&self) -> &OwnedFd {
+        self.leader.waker().epoll()
+    }
+}
+
 /// The engine of a device.
 pub(super) struct Engine {
     /// What the engine shares with its thread, sockets and timers.
@@ -180,8 +186,7 @@ impl Engine {
     pub fn new(take_bitmap: TakeBitmap, presence: Option<Presence>) -> std::io::Result<Engine> {
         let scratch = Scratch::new().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let inner = Inner {
-            epoll: descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
-            leader: LeaderSlot::new(Eventfd::new()?),
+            leader: LeaderSlot::new(Waker::new(LEADER_WAKE)?),
             contenders: AtomicU32::new(0),
             sources: Mutex::default(),
             timers: Timers::new()?,
@@ -204,11 +209,9 @@ impl Engine {
             presence_shown: AtomicBool::new(false),
             event_order: Arc::default(),
         };
-        let data = epoll::EventData::new_u64;
+        let data = epoll::EventData::new_u64(TIMER);
         let edges = EventFlags::IN | EventFlags::ET;
-        let waker = inner.leader.waker();
-        epoll::add(&inner.epoll, waker, data(LEADER_WAKE), EventFlags::IN)?;
-        epoll::add(&inner.epoll, inner.timers.fd(), data(TIMER), edges)?;
+        epoll::add(inner.epoll(), inner.timers.fd(), data, edges)?;
         Ok(Engine {
             inner: Arc::new(inner),
             thread: Mutex::new(None),
@@ -328,7 +331,7 @@ impl Engine {
                 return;
             }
             let mut batch = EpollBatch::new();
-            if batch.fill(&inner.epoll, Some(&ZERO_TIME)).is_ok() {
+            if batch.fill(inner.epoll(), Some(&ZERO_TIME)).is_ok() {
                 let up = inner.serve_locked(&batch, &mut scratch);
                 inner.finish(scratch, up);
                 inner.acknowledgements.polled(batch.len() == 0);
@@ -353,7 +356,7 @@ impl Engine {
             scratch.read_left_to_polls(&mut up);
             let mut batch = EpollBatch::new();
             // What cannot be asked for has not arrived.
-            let _ = batch.fill(&inner.epoll, Some(&ZERO_TIME));
+            let _ = batch.fill(inner.epoll(), Some(&ZERO_TIME));
             let served = inner.serve_locked(&batch, &mut scratch);
             let is_all = batch.len() == 0 && scratch.backlog.is_empty();
             inner.finish(scratch, served);

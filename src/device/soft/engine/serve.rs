@@ -96,7 +96,7 @@ impl Inner {
             if in_rounds {
                 let mut batch = EpollBatch::new();
                 // A connection with a backlog is not read again, so that this loop ends.
-                while batch.fill(&self.epoll, Some(&ZERO_TIME)).is_ok() && batch.len() > 0 {
+                while batch.fill(self.epoll(), Some(&ZERO_TIME)).is_ok() && batch.len() > 0 {
                     self.read(&batch, scratch, up);
                     if scratch.backlog.is_empty() {
                         break;

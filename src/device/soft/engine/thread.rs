@@ -83,7 +83,7 @@ impl Inner {
     #[cfg(dat_sim)]
     pub(super) fn serve_once(self: &Arc<Self>) {
         let mut batch = EpollBatch::new();
-        let filled = batch.fill(&self.epoll, Some(&super::ZERO_TIME));
+        let filled = batch.fill(self.epoll(), Some(&super::ZERO_TIME));
         if filled.is_ok() && batch.len() > 0 {
             self.serve(&batch);
         }
@@ -103,7 +103,7 @@ impl Inner {
         while !self.stop.load(Ordering::SeqCst) {
             self.show_presence();
             self.thread_busy.store(false, Ordering::Relaxed);
-            let filled = batch.fill(&self.epoll, None);
+            let filled = batch.fill(self.epoll(), None);
             self.thread_busy.store(true, Ordering::Relaxed);
             if let Err(error) = filled {
                 // The program has closed all descriptors, as daemons do, those of the library too.

@@ -82,7 +82,7 @@ impl Watch {
     /// Hands `events` to the epoll instance.
     fn update(&mut self, events: EventFlags) -> Result<(), DeviceError> {
         let data = epoll::EventData::new_u64(self.token);
-        let epoll_fd = &self.inner.epoll;
+        let epoll_fd = self.inner.epoll();
         let done = match (self.added, events.is_empty()) {
             (false, true) => Ok(()),
             (true, true) => epoll::delete(epoll_fd, &self.fd),
@@ -100,7 +100,7 @@ impl Watch {
     /// [`Source::leave_to_polls`]. It is there again when it is to be watched for other events.
     pub fn leave_to_polls(&mut self) {
         let for_arrivals = self.events.contains(EventFlags::IN | EventFlags::ET);
-        if self.added && for_arrivals && epoll::delete(&self.inner.epoll, &self.fd).is_ok() {
+        if self.added && for_arrivals && epoll::delete(self.inner.epoll(), &self.fd).is_ok() {
             self.added = false;
             self.left_to_polls = true;
         }
@@ -196,7 +196,7 @@ impl AsFd for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.added {
-            let _ = epoll::delete(&self.inner.epoll, &self.fd);
+            let _ = epoll::delete(self.inner.epoll(), &self.fd);
         }
         if *self.is_tcp_conn.get_mut() {
             self.inner.tcp_conns.fetch_sub(1, Ordering::Relaxed);
