@@ -365,7 +365,7 @@ pub fn own_mappings() -> Option<OwnedFd> {
 /// A random number that cannot be predicted.
 ///
 /// # Errors
-/// The kernel gives none, such as under a filter of system calls.
+/// The kernel gives none, such as under a filter of system calls where there is no `/dev/urandom` either.
 pub fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     let (to, length) = ((&raw mut bytes).expose_provenance(), bytes.len());
@@ -373,6 +373,19 @@ pub fn random() -> Result<u64, Errno> {
     // SAFETY: so many bytes may be written.
     match unsafe { call(libc::SYS_getrandom, [to, length, 0, 0, 0, 0]) } {
         Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        // The system call is of Linux 3.17.
+        _ => random_from_file(),
+    }
+}
+
+/// [`random`] of a kernel that has a file for that alone.
+#[cold]
+fn random_from_file() -> Result<u64, Errno> {
+    let flags = fs::OFlags::RDONLY | fs::OFlags::CLOEXEC;
+    let file = fs::open(c"/dev/urandom", flags, fs::Mode::empty())?;
+    let mut bytes = [0u8; 8];
+    match io::read(&file, &mut bytes)? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
         _ => Err(Errno::IO),
     }
 }

@@ -108,6 +108,16 @@ impl RemoteProcess {
         self.file = ProcessFile::open(self.pid, addr, bytes);
     }
 
+    /// Whether the file of the process is open.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether the process has exited, or executes another program, as far as its file tells.
+    pub fn is_over(&self) -> bool {
+        self.file.as_ref().is_some_and(ProcessFile::is_over)
+    }
+
     /// The process identifier.
     pub fn pid(&self) -> Pid {
         self.pid

@@ -61,14 +61,15 @@ pub(crate) struct VerifiedPeer {
 enum PeerAccess {
     /// There are connections with the process.
     Known(Arc<Peer>),
-    /// There are none: a descriptor of the process, and its memory.
-    New(OwnedFd, RemoteProcess),
+    /// There are none: a descriptor of the process, as in [`Peer`], and its memory.
+    New(Option<OwnedFd>, RemoteProcess),
 }
 
 /// A process with which there are connections.
 pub(crate) struct Peer {
-    /// The process descriptor, which is readable once the process has exited.
-    pidfd: OwnedFd,
+    /// The process descriptor, which is readable once the process has exited. The kernel has none before Linux 5.3:
+    /// then the file with the memory of the process tells that.
+    pidfd: Option<OwnedFd>,
     /// Whether the process is known to have exited.
     exited: AtomicBool,
     /// When it was last checked that the process has not exited, in [`kernel::ticks`]: a process
@@ -104,8 +105,8 @@ static PEERS: PerProcess<Mutex<Peers>> = PerProcess::new(Mutex::default);
 /// A process that has sent the address of a challenge in its memory.
 pub(crate) struct MemoryProof {
     pid: Pid,
-    /// The process descriptor.
-    pidfd: OwnedFd,
+    /// The process descriptor, as in [`Peer`].
+    pidfd: Option<OwnedFd>,
     /// Address of the challenge in that process.
     addr: u64,
 }
@@ -118,7 +119,11 @@ impl MemoryProof {
     pub fn new(socket: impl AsFd, addr: u64) -> Result<MemoryProof, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-        let pidfd = descriptor::open(|| kernel::peer_process(&socket, pid))?;
+        let pidfd = match descriptor::open(|| kernel::peer_process(&socket, pid)) {
+            // A filter of system calls may be older than this one.
+            Err(Errno::NOSYS | Errno::PERM) => None,
+            pidfd => Some(pidfd?),
+        };
         Ok(MemoryProof { pid, pidfd, addr })
     }
 
@@ -142,10 +147,17 @@ impl MemoryProof {
         let known = Peer::find(pid, &record);
         if known.is_none() {
             process.open_file(addr, &bytes);
+            if pidfd.is_none() && !process.has_file() {
+                return Err(Errno::NOSYS);
+            }
         }
         // After all accesses by the process identifier, so that all were to this process: the
         // identifier is not reused before the process has exited.
-        if has_exited(&pidfd) {
+        let has_exited = match &known {
+            Some(peer) => peer.has_exited(),
+            None => has_exited(pidfd.as_ref(), &process),
+        };
+        if has_exited {
             return Err(Errno::SRCH);
         }
         let access = match known {
@@ -203,9 +215,13 @@ impl VerifiedPeer {
     }
 }
 
-/// Whether the process of a descriptor has exited, with all its threads.
-fn has_exited(pidfd: &OwnedFd) -> bool {
-    kernel::is_readable(pidfd, &ZERO_TIME) == Ok(true)
+/// Whether a process has exited, with all its threads. Without a descriptor of the process the file with its memory is
+/// open.
+fn has_exited(pidfd: Option<&OwnedFd>, process: &RemoteProcess) -> bool {
+    match pidfd {
+        Some(pidfd) => kernel::is_readable(pidfd, &ZERO_TIME) == Ok(true),
+        None => process.is_over(),
+    }
 }
 
 /// The key of a process in [`PEERS`].
@@ -310,7 +326,7 @@ impl Peer {
         if self.exited.load(Ordering::Relaxed) {
             return true;
         }
-        let exited = has_exited(&self.pidfd);
+        let exited = has_exited(self.pidfd.as_ref(), &self.process);
         if exited {
             self.exited.store(true, Ordering::Relaxed);
         }
@@ -516,31 +532,55 @@ impl Peer {
 mod tests {
     use super::*;
     use crate::process::tests::{WELL, allow_no_descriptor, status_of_child};
-    use rustix::process::{PidfdFlags, pidfd_open};
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    /// Tells a process from others that have not been forked by it.
+    static SECRET: [u8; 16] = *b"exits are found.";
+
+    /// The descriptor of a process, and its memory.
+    fn process(pid: Pid) -> (OwnedFd, RemoteProcess) {
+        let mut memory = RemoteProcess::new(pid);
+        memory.open_file(SECRET.as_ptr().expose_provenance() as u64, &SECRET);
+        assert!(memory.has_file());
+        (pidfd_open(pid, PidfdFlags::empty()).unwrap().into(), memory)
+    }
+
+    /// Whether the process has exited, by its descriptor and without that.
+    fn both_ways((pidfd, memory): &(OwnedFd, RemoteProcess)) -> [bool; 2] {
+        [Some(pidfd), None].map(|pidfd| has_exited(pidfd, memory))
+    }
 
     /// A program that needs no more files may have lowered the number of its descriptors to none.
     #[test]
     fn exits_are_noticed_without_a_right_to_have_descriptors() {
         let status = status_of_child(|| {
-            // SAFETY: the child ends at once.
-            let exits = unsafe { libc::fork() };
-            if exits == 0 {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            // SAFETY: the child waits, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                drop(ours);
+                let _ = theirs.read(&mut [0]);
                 // SAFETY: ends the process.
                 unsafe { libc::_exit(0) };
             }
-            let process = |pid| {
-                let pid = Pid::from_raw(pid).unwrap();
-                OwnedFd::from(pidfd_open(pid, PidfdFlags::empty()).unwrap())
-            };
-            let (exited, own) = (
-                process(exits),
-                process(rustix::process::getpid().as_raw_nonzero().get()),
-            );
-            // SAFETY: a child of ours.
-            let waited = unsafe { libc::waitpid(exits, std::ptr::null_mut(), 0) };
-            assert_eq!(waited, exits);
+            let (own, exits) = (process(getpid()), process(Pid::from_raw(child).unwrap()));
             allow_no_descriptor();
-            has_exited(&exited) && !has_exited(&own)
+            let before = [&own, &exits].map(both_ways);
+            drop(ours);
+            let wait = |options| {
+                // SAFETY: a child of ours, and all zero is a value of a structure of integers.
+                unsafe {
+                    let mut how = std::mem::zeroed();
+                    libc::waitid(libc::P_PID, child as u32, &mut how, libc::WEXITED | options)
+                }
+            };
+            assert_eq!(wait(libc::WNOWAIT), 0);
+            let unreaped = [&own, &exits].map(both_ways);
+            assert_eq!(wait(0), 0);
+            let after = [&own, &exits].map(both_ways);
+            before == [[false; 2]; 2] && [unreaped, after] == [[[false; 2], [true; 2]]; 2]
         });
         assert_eq!(status, WELL);
     }

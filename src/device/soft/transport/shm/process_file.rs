@@ -21,6 +21,9 @@ use crate::kernel::process::Pid;
 /// The most bytes of a read, one page of most processors.
 const MOST: usize = 4096;
 
+/// An address at which no process has memory: a read fails there as long as there is the process.
+const NOWHERE: u64 = 0;
+
 /// The file with the memory of a process.
 #[derive(Debug)]
 pub(super) struct ProcessFile(OwnedFd);
@@ -36,6 +39,14 @@ impl ProcessFile {
         // SAFETY: so many bytes may be written.
         let n = unsafe { file.read(found.as_mut_ptr(), addr, N) }.ok()?;
         (n == N && found == *bytes).then_some(file)
+    }
+
+    /// Whether the process has exited with all its threads, or executes another program.
+    pub fn is_over(&self) -> bool {
+        let mut byte = 0;
+        // SAFETY: one byte may be written.
+        let read = unsafe { self.read(&raw mut byte, NOWHERE, 1) };
+        read == Ok(0)
     }
 
     /// Whether a read of so many bytes takes less time than `process_vm_readv(2)`.
