@@ -34,6 +34,8 @@ mod shm_copies;
 mod shm_offers;
 mod shm_order;
 mod shm_peer;
+#[cfg(not(dat_sim))]
+mod shm_waits;
 mod shm_words;
 mod turns;
 mod unread_ends;

@@ -283,6 +283,8 @@ impl ShmConn {
             }
             let executed = execute_oldest(me, guard, |me, transfer| self.execute(me, transfer))?;
             let Some((request, outcome)) = executed else {
+                // A request that waited may have been made together with others, or was not queued.
+                self.tx.need = None;
                 return Ok(());
             };
             match outcome {

@@ -121,6 +121,8 @@ pub(crate) use self::handshake::{
 pub(crate) use self::presence::PRESENCE;
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
+#[cfg(test)]
+pub(in crate::device::soft) use self::ready_bitmap_file::own_moving;
 pub(crate) use self::ready_bitmap_file::take as take_bitmap;
 #[cfg(test)]
 pub(crate) use self::segment::layout as segment_layout;

@@ -122,7 +122,7 @@ pub(super) fn own_presence() -> Result<&'static PresenceMutex, Errno> {
 ///
 /// # Errors
 /// The error of the kernel.
-pub(super) fn own_moving() -> Result<&'static MovingPages, Errno> {
+pub(in crate::device::soft) fn own_moving() -> Result<&'static MovingPages, Errno> {
     own().map(|own| own.mapped.moving())
 }
 
