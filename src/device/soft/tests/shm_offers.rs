@@ -326,6 +326,36 @@ fn a_receiver_decides() {
     }
 }
 
+/// A receiver withdraws an offer when it ends the connection, and may be killed before it says so.
+#[test]
+fn a_receiver_that_is_killed_as_it_withdraws() {
+    alone(
+        "shm_offers::a_receiver_that_is_killed_as_it_withdraws",
+        killed_as_it_withdraws,
+    );
+}
+
+fn killed_as_it_withdraws() {
+    // A thread that works on the connection for ever has the lock of its queue pair.
+    // SAFETY: ends this process, which is for this test alone.
+    unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+    let device = device();
+    let (peer, b) = receiver(&device);
+    doze(&device);
+    b.post(1, SendOp::Send, &[b.sge(0, LEN)]).unwrap();
+    assert!(
+        peer.segment
+            .rx_offer()
+            .change(0, Stage::Offered, Stage::Withdrawn)
+    );
+    peer.send(b"!");
+    doze(&device);
+    b.no_event();
+    drop(peer);
+    assert_eq!(b.event(), CmEvent::Broken);
+    assert_eq!(b.send_cq.poll().unwrap().status, WcStatus::Flushed);
+}
+
 /// Our consumer ends the connection: the receiver finds the offer withdrawn, or the request has
 /// completed.
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn words() -> Vec<Word> {
 }
 
 /// The number of values below that are no headers of cells.
-const GENERIC: usize = 20;
+const GENERIC: usize = 21;
 
 /// The values: extremes, words that are nearly right for some meaning, and what was there.
 pub(super) fn values(before: u64) -> Vec<u64> {
@@ -78,11 +78,12 @@ pub(super) fn values(before: u64) -> Vec<u64> {
         DATA_LEN as u64,
         DATA_LEN as u64 + 64,
         CELLS as u64 + 1,
-        // The stages of a first offer: open, helped, taken, unfit.
+        // The stages of a first offer: open, helped, taken, unfit, withdrawn.
         2,
         4,
         7,
         9,
+        11,
         // A first cell: too long, empty and not the last, of no kind, with unknown flags; a chunk
         // without bytes, and longer than the ring; two keys to invalidate; offers.
         header(1, 57, 1, 1),

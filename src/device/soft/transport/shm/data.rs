@@ -8,6 +8,7 @@ use super::close_reason::CloseReason;
 use super::cma::Direction;
 use super::conn::{Budget, SendWait, ShmConn, Tx};
 use super::doorbell::WakeOn;
+use super::offer::Stage;
 use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::attempt::Phase;
@@ -68,7 +69,11 @@ impl Tx {
             Some(SendWait::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
             Some(SendWait::Opening) => Ok(segment.ours().phase() != EndPhase::Fresh),
             Some(SendWait::Taken) => match self.offer {
-                Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
+                // A message that the peer has withdrawn waits for the end of the connection or of the peer itself.
+                Some(number) => {
+                    let stage = segment.tx_offer().stage(number)?;
+                    Ok(stage.is_last() && stage != Stage::Withdrawn)
+                }
                 None => Ok(true),
             },
             Some(SendWait::Delivery) => self.is_delivered(segment),
