@@ -209,24 +209,30 @@ static void ep_reset__without_a_queue_pair(void)
 	expect_no_objects();
 }
 
-/* There is no identifier for another connection. */
+/* There is no identifier for another connection: the endpoint is as it was, with the receives that were posted. */
 static void ep_connect__without_an_identifier(void)
 {
+	DAT_EP_PARAM param = { .ep_attr.max_recv_dtos = 8 };
+	DAT_EP_HANDLE ep_a, ep_b;
 	DAT_CONN_QUAL qualifier;
-	DAT_EP_HANDLE ep_a;
 	struct rig a, b;
 
 	rig_up(&a);
 	rig_up(&b);
 	listen_any(&b, &qualifier);
 	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	OK(recv_nothing(ep_a, 1));
 	refuse("create_id");
 	CHECK_CODE(try_connect(ep_a, &b, qualifier, SOON), DAT_INSUFFICIENT_RESOURCES,
 		   DAT_RESOURCE_TEP);
 	CHECK(ep_state(ep_a) == DAT_EP_STATE_UNCONNECTED);
 	EXPECT_NOTHING(a.connect_evd);
 	refuse(NULL);
-	connect_by(&a, ep_a, &b, make_ep(&b, NULL), qualifier);
+	OK(dat_ep_modify(ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param));
+	connect_by(&a, ep_a, &b, ep_b, qualifier);
+	OK(send_nothing(ep_b, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_SUCCESS);
 	rig_down(&a);
 	rig_down(&b);
 	expect_no_objects();

@@ -54,7 +54,6 @@ fn begin(
         state.attempt.phase = before;
         return Err(error);
     }
-    qp.rq.lock().preposted = None;
     state.addrs = Some(addrs);
     state.qual = qual;
     state.active = active;
@@ -65,6 +64,15 @@ fn begin(
     drop(state);
     drop(old);
     Ok(attempt)
+}
+
+/// An attempt is not taken back any more: the queue pair of the device stays the one to which the receives were posted
+/// that are there.
+fn forget_preposted(qp: &Qp, attempt: u64) {
+    let state = qp.state.lock();
+    if state.attempt.is_current(attempt) {
+        qp.rq.lock().preposted = None;
+    }
 }
 
 /// Takes back an attempt of which neither the consumer nor the peer knows; `false` if it has ended.
@@ -112,7 +120,7 @@ pub(super) fn connect(
     let attempt = begin(qp, (device.address, first), qual, Some(active), None)?;
     let deadline = deadline(timeout);
     match active::try_next_port(qp, attempt) {
-        Ok(_) => {}
+        Ok(_) => forget_preposted(qp, attempt),
         // The address cannot be resolved: the event of the attempt reports that.
         Err(Some(error)) => {
             qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
@@ -347,6 +355,7 @@ pub(super) fn accept(
     let id = Arc::new(id);
     let attempt = begin(qp, addrs, request.qual, None, Some(id.clone()))
         .inspect_err(|_| request.refuse(&id))?;
+    forget_preposted(qp, attempt);
     let target = Target::Conn(Arc::downgrade(qp), attempt);
     device.adapter.retarget(id.token, target);
     // The peer gave up before the events of the request were for this attempt.
