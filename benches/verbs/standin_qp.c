@@ -57,6 +57,9 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 
 		for (int i = 0; i < wr->num_sge; i++)
 			length += wr->sg_list[i].length;
+		/* As drivers do that write the first segment into every request. */
+		if (wr->num_sge == 0 && at("first_segment"))
+			length += ((volatile struct ibv_sge *)wr->sg_list)->length;
 		if (wr->opcode == IBV_WR_RDMA_WRITE && wr->num_sge == 0 && at("write_nothing"))
 			status = at("write_refused") ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_WR_FLUSH_ERR;
 		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS)

@@ -160,6 +160,12 @@ fn limits() {
     check("limits", "limits", 7, &[], NON_PEER_REJECTED);
 }
 
+/// What happens on drivers that do as those of adapters do.
+#[test]
+fn drivers() {
+    check("drivers", "drivers", 1, &[], NON_PEER_REJECTED);
+}
+
 /// What happens when another thread comes in between.
 #[test]
 fn threads() {

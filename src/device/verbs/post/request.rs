@@ -25,6 +25,10 @@ pub(super) fn names(op: &SendOp) -> (Kind, c_int) {
     }
 }
 
+/// Where the segments of a request are that has none. Drivers read the first one all the same, unless the pointer is
+/// NULL (those of irdma and cxgb4, for RDMA operations), or even then (that of erdma, for RDMA reads).
+const NO_SEGMENTS: &[Sge] = &[Sge::NONE];
+
 /// A request for the driver. The structure is long, and an operation uses few of its members: the
 /// others are not initialized, as in programs in C. The exception is the word with the immediate data
 /// or the key to invalidate, which drivers read for every operation: rxe refuses a bind where it is
@@ -42,11 +46,12 @@ impl Request {
     #[inline(always)]
     pub fn fill(&mut self, wr_id: u64, opcode: c_int, send_flags: u32, sges: &[Sge]) {
         let wr = self.0.as_mut_ptr();
+        let list = if sges.is_empty() { NO_SEGMENTS } else { sges };
         // SAFETY: members of a structure that is ours.
         unsafe {
             (*wr).wr_id = wr_id;
             (*wr).next = null_mut();
-            (*wr).sg_list = sges.as_ptr();
+            (*wr).sg_list = list.as_ptr();
             (*wr).num_sge = sges.len() as c_int;
             (*wr).opcode = opcode;
             (*wr).send_flags = send_flags;
@@ -157,6 +162,8 @@ mod tests {
         let request = request(sys::WR_BIND_MW, None);
         assert_eq!((request.wr_id, request.opcode), (7, sys::WR_BIND_MW));
         assert_eq!((request.num_sge, request.imm_or_key), (0, 0));
+        // SAFETY: a segment that is always there.
+        assert_eq!(unsafe { (*request.sg_list).len }, 0);
         assert!(request.next.is_null());
     }
 
