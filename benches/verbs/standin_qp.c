@@ -45,7 +45,7 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 	enum ibv_wc_status status = IBV_WC_SUCCESS, failed = IBV_WC_SUCCESS;
 
 	if (__builtin_expect(ibqp->state != IBV_QPS_RTS, 0)) {
-		if (ibqp->state != IBV_QPS_ERR) {
+		if (ibqp->state != IBV_QPS_ERR && ibqp->state != IBV_QPS_SQE) {
 			*bad = wr;
 			return EINVAL;
 		}
@@ -88,7 +88,10 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 		    status != IBV_WC_SUCCESS)
 			complete(ibqp->send_cq, wr->wr_id, status, opcode, length, ibqp->qp_num);
 		if (__builtin_expect(failed != IBV_WC_SUCCESS, 0)) {
-			stop(qp);
+			if (ibqp->qp_type == IBV_QPT_UD)
+				ibqp->state = IBV_QPS_SQE;
+			else
+				stop(qp);
 			status = IBV_WC_WR_FLUSH_ERR;
 			failed = IBV_WC_SUCCESS;
 		}
@@ -261,6 +264,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	qp->receives = attr->srq ? &((struct srq *)attr->srq)->receives : &qp->own;
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
+	/* What is sent without a connection arrives where it was sent. */
+	if (attr->qp_type == IBV_QPT_UD)
+		qp->peer = qp;
 	/* A number is used again as soon as it is free. */
 	pthread_mutex_lock(&lock);
 	qp->base.qp_num = 2;
@@ -286,6 +292,10 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (attr->qp_state == IBV_QPS_RTS && !qp->peer && ibqp->qp_type == IBV_QPT_RC)
 			return EINVAL;
 		if (attr->qp_state == IBV_QPS_RTS && ibqp->state == IBV_QPS_ERR)
+			return EINVAL;
+		/* As the kernel's mlx5 and mlx4, which do not know that the device has left RTS by itself. */
+		if (attr->qp_state == IBV_QPS_RTS && ibqp->state == IBV_QPS_SQE &&
+		    !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state == IBV_QPS_SQE))
 			return EINVAL;
 		ibqp->state = attr->qp_state;
 		qp->peer_is_gone = false;

@@ -3,6 +3,8 @@
  * rdma_rxe and siw do not. */
 #include "stand_in.h"
 
+#include <dat2/dat_ib_extensions.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* --- requests without segments --------------------------------------------------------------- */
@@ -58,8 +60,63 @@ static void ep_post__without_segments(void)
 	pair_down(&pair);
 }
 
+/* --- a queue pair for datagrams that stops sending ---------------------------------------------- */
+
+static atomic_bool fails;
+
+static int at_send(const char *point)
+{
+	return !strcmp(point, "send") && atomic_exchange(&fails, false) ?
+		       4 /* IBV_WC_LOC_PROT_ERR */ :
+		       0;
+}
+
+static DAT_DTO_COMPLETION_EVENT_DATA send_datagram(const struct rig *rig, DAT_EP_HANDLE ep,
+						   DAT_IB_ADDR_HANDLE to)
+{
+	DAT_EVENT event;
+
+	OK(dat_ib_post_send_ud(ep, 0, NULL, &to, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	event = EXPECT(rig->request_evd, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+	return event.event_data.dto_completion_event_data;
+}
+
+/* After a datagram that cannot be sent the device of hardware flushes all others (the state SQE) until it is told to go
+ * on. It does not flush what is to be received. */
+static void ep_post_send_ud__after_a_failure(void)
+{
+	unsigned long long end = now_us() + SOON;
+	DAT_IB_EXTENSION_EVENT_DATA extension;
+	DAT_EP_HANDLE ep;
+	DAT_EP_ATTR attr;
+	DAT_EVENT event;
+	struct rig rig;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.service_type = (DAT_SERVICE_TYPE)DAT_IB_SERVICE_TYPE_UD;
+	attr.max_rdma_read_in = attr.max_rdma_read_out = 0;
+	ep = make_ep(&rig, &attr);
+	OK(recv_nothing(ep, 100));
+	OK(try_connect(ep, &rig, 4711, SOON));
+	event = EXPECT(rig.connect_evd, (DAT_EVENT_NUMBER)DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED);
+	memcpy(&extension, event.event_extension_data, sizeof extension);
+	at_points(at_send);
+	fails = true;
+	CHECK_EQ(send_datagram(&rig, ep, extension.remote_ah).status, DAT_DTO_ERR_LOCAL_PROTECTION);
+	while (send_datagram(&rig, ep, extension.remote_ah).status != DAT_DTO_SUCCESS &&
+	       now_us() < end)
+		pause_us(1000);
+	CHECK(now_us() < end);
+	event = EXPECT(rig.recv_evd, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 100);
+	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
+	rig_down(&rig);
+}
+
 static const struct tap_test tests[] = {
 	T(ep_post, without_segments),
+	T(ep_post_send_ud, after_a_failure),
 	TAP_END,
 };
 

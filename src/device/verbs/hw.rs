@@ -4,6 +4,7 @@
 //! queue pair ([`super::qp`]) stays the same.
 
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -269,17 +270,23 @@ impl Hw {
 
     /// Whether the device itself has put the queue pair into the error state.
     pub fn is_stopped(&self) -> bool {
+        self.state() == Some(sys::QPS_ERR)
+    }
+
+    /// The state of the queue pair (`sys::QPS_*`) as the device has it; `None` if it does not say, or the queue pair is
+    /// closed.
+    pub fn state(&self) -> Option<c_int> {
         let mut attr = zeroed_attr(sys::QPS_INIT);
         let mut init = MaybeUninit::zeroed();
         let lib = self.device.adapter.lib;
         let _open = self.open.lock();
         let raw = self.raw();
         if raw.is_null() {
-            return false;
+            return None;
         }
         // SAFETY: the queue pair is open and stays so; the places for the results are valid.
         let error = unsafe { (lib.ibv_query_qp)(raw, &mut attr, sys::QP_STATE, init.as_mut_ptr()) };
-        error == 0 && attr.qp_state == sys::QPS_ERR
+        (error == 0).then_some(attr.qp_state)
     }
 
     /// Has the device flush everything outstanding.

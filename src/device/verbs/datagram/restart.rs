@@ -5,6 +5,9 @@
 //! outstanding, for a single datagram that is longer than its receive too (InfiniBand architecture, 10.3.1).
 //! The number of the queue pair stays the same, so that peers reach it afterwards.
 
+use std::ffi::c_int;
+use std::io;
+
 use super::start;
 use crate::device::verbs::hw::{Hw, zeroed_attr};
 use crate::device::verbs::qp::Qp;
@@ -18,10 +21,26 @@ pub(in crate::device::verbs) fn go_on(qp: &Qp) {
     let Some(hw) = qp.hw().filter(|hw| hw.attr.datagrams) else {
         return;
     };
-    let sends_again = hw.modify(&mut zeroed_attr(sys::QPS_RTS), sys::QP_STATE);
-    if sends_again.is_err() && (hw.is_stopped() || hw.device.adapter.has_failed()) {
+    if send_again(&hw).is_err() && (has_stopped(hw.state()) || hw.device.adapter.has_failed()) {
         restart(qp, &hw);
     }
+}
+
+/// Whether it is a state in which the device sends nothing.
+fn has_stopped(state: Option<c_int>) -> bool {
+    matches!(state, Some(sys::QPS_SQE | sys::QPS_ERR))
+}
+
+/// Has a device send again that has stopped sending only.
+fn send_again(hw: &Hw) -> io::Result<()> {
+    let mut attr = zeroed_attr(sys::QPS_RTS);
+    let mut mask = sys::QP_STATE;
+    // The kernel's drivers mlx4 and mlx5 take the queue pair to be in RTS until they are told.
+    if hw.state() == Some(sys::QPS_SQE) {
+        attr.cur_qp_state = sys::QPS_SQE;
+        mask |= sys::QP_CUR_STATE;
+    }
+    hw.modify(&mut attr, mask)
 }
 
 /// Resets a queue pair that the device has stopped. What is outstanding is flushed, by the device or here.

@@ -340,6 +340,7 @@ pub struct QpAttr {
 }
 
 pub const QP_STATE: c_int = 1;
+pub const QP_CUR_STATE: c_int = 1 << 1;
 pub const QP_ACCESS_FLAGS: c_int = 1 << 3;
 pub const QP_PKEY_INDEX: c_int = 1 << 4;
 pub const QP_PORT: c_int = 1 << 5;
@@ -354,6 +355,7 @@ pub const QPS_RESET: c_int = 0;
 pub const QPS_INIT: c_int = 1;
 pub const QPS_RTR: c_int = 2;
 pub const QPS_RTS: c_int = 3;
+pub const QPS_SQE: c_int = 5;
 pub const QPS_ERR: c_int = 6;
 
 /// `struct ibv_qp`, as far as this library reads it.
