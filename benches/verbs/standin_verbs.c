@@ -177,6 +177,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static int dealloc_mw(struct ibv_mw *mw)
 {
+	at("dealloc_mw");
 	free_object(mw);
 	return 0;
 }

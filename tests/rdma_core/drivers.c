@@ -4,6 +4,7 @@
 #include "stand_in.h"
 
 #include <dat2/dat_ib_extensions.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -114,9 +115,74 @@ static void ep_post_send_ud__after_a_failure(void)
 	rig_down(&rig);
 }
 
+/* --- points of cancellation ----------------------------------------------------------------------- */
+
+static atomic_int reached;
+
+static int at_window(const char *point)
+{
+	if (strcmp(point, "alloc_mw") && strcmp(point, "dealloc_mw"))
+		return 0;
+	reached++;
+	pthread_testcancel();
+	return 0;
+}
+
+struct binder {
+	struct pair pair;
+	struct mem mem;
+	DAT_RMR_HANDLE rmr;
+	bool done;
+};
+
+static void *bind_in_a_thread(void *argument)
+{
+	struct binder *binder = argument;
+	const struct pair *pair = &binder->pair;
+	DAT_LMR_TRIPLET range = dx_local(binder->mem.local, binder->mem.at, 100);
+	DAT_RMR_CONTEXT context;
+	DAT_EVENT event;
+
+	pthread_cancel(pthread_self());
+	/* With the completion of the second bind the window of the first is given back to the device. */
+	for (DAT_UINT64 i = 1; i <= 2; i++) {
+		CHECK_RET(dx_rmr_bind(binder->rmr, binder->mem.lmr, &range,
+				      DAT_MEM_PRIV_REMOTE_READ_FLAG, pair->ep_a, cookie(i),
+				      DAT_COMPLETION_DEFAULT_FLAG, &context),
+			  DAT_SUCCESS);
+		CHECK_RET(dat_evd_dequeue(pair->a.request_evd, &event), DAT_SUCCESS);
+		CHECK_EQ(event.event_number, DAT_RMR_BIND_COMPLETION_EVENT);
+	}
+	binder->done = true;
+	pthread_testcancel();
+	CHECK(!"the thread is cancelled");
+	return NULL;
+}
+
+/* Where the kernel has no other way, libibverbs makes system calls by write(2), which is a point of cancellation. The
+ * thread is cancelled after the call. */
+static void rmr_bind__in_a_thread_that_was_cancelled(void)
+{
+	static struct binder binder;
+	pthread_t thread;
+	void *result;
+
+	pair_up(&binder.pair, NULL);
+	binder.mem = make_mem(&binder.pair.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	OK(dat_rmr_create(binder.pair.a.pz, &binder.rmr));
+	at_points(at_window);
+	REQUIRE(pthread_create(&thread, NULL, bind_in_a_thread, &binder) == 0);
+	pthread_join(thread, &result);
+	CHECK(result == PTHREAD_CANCELED && binder.done);
+	CHECK_EQ(reached, 3);
+	at_points(NULL);
+	pair_down(&binder.pair);
+}
+
 static const struct tap_test tests[] = {
 	T(ep_post, without_segments),
 	T(ep_post_send_ud, after_a_failure),
+	T(rmr_bind, in_a_thread_that_was_cancelled),
 	TAP_END,
 };
 

@@ -12,6 +12,7 @@ use crate::lock::Mutex;
 
 use super::library_use::LibraryUse;
 use super::{Verbs, limits, sys};
+use crate::cancel::Disabled;
 use crate::device::{Access, Addressing, DeviceError, MemoryRegion, PostError, Sge};
 use crate::guarded;
 
@@ -63,6 +64,8 @@ impl Pd {
         let make = || {
             let mut memory = Box::new([0; DummyRegion::LEN]);
             let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND;
+            // A bind needs the region.
+            let _disabled = Disabled::begin();
             let _use = LibraryUse::begin();
             let start = memory.as_mut_ptr().cast();
             // SAFETY: the memory is ours and is freed after the region.
@@ -79,6 +82,8 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        // A window that a poll drops may be the last that is of the domain.
+        let _disabled = Disabled::begin();
         let lib = self.device.adapter.lib;
         let _use = LibraryUse::begin();
         if let Some(Some(dummy)) = self.dummy_region.get() {

@@ -22,6 +22,7 @@ use super::qp::Qp;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::Numbered;
 use super::{Verbs, sys};
+use crate::cancel::Disabled;
 use crate::device::{
     Addressing, BindWr, DeviceError, MemoryWindow, PostError, WindowOpening, WrFlags,
 };
@@ -63,6 +64,8 @@ unsafe impl Send for HwWindow {}
 
 impl HwWindow {
     fn new(device: &Verbs, pd: &Arc<Pd>, kind: i32) -> Option<HwWindow> {
+        // Binds make some.
+        let _disabled = Disabled::begin();
         // SAFETY: the context is open, the domain valid.
         let mw = unsafe { (*device.adapter.ctx).ops.alloc_mw?(pd.raw, kind) };
         (!mw.is_null()).then(|| HwWindow {
@@ -81,6 +84,8 @@ impl HwWindow {
 
 impl Drop for HwWindow {
     fn drop(&mut self) {
+        // Polls drop some, with the completions of binds.
+        let _disabled = Disabled::begin();
         // SAFETY: ours.
         unsafe {
             if let Some(dealloc) = (*(*self.mw).context).ops.dealloc_mw {
