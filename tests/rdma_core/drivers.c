@@ -4,6 +4,7 @@
 #include "stand_in.h"
 
 #include <dat2/dat_ib_extensions.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -115,6 +116,33 @@ static void ep_post_send_ud__after_a_failure(void)
 	rig_down(&rig);
 }
 
+/* --- windows that the driver does not make ------------------------------------------------------- */
+
+static int at_no_windows(const char *point)
+{
+	return strcmp(point, "alloc_mw") ? 0 : EOPNOTSUPP;
+}
+
+/* The kernel says of cxgb4 that it has windows, but its driver for programs makes none. */
+static void rmr_create__of_a_driver_without_windows(void)
+{
+	DAT_RMR_HANDLE rmr;
+	struct rig rig;
+	struct mem mem;
+
+	/* Until then the library has not loaded the stand-in. */
+	rig_up(&rig);
+	CHECK(rig.attr.max_rmrs > 0);
+	rig_down(&rig);
+	at_points(at_no_windows);
+	rig_up(&rig);
+	CHECK_EQ(rig.attr.max_rmrs, 0);
+	CHECK_RET(dat_rmr_create(rig.pz, &rmr), DAT_MODEL_NOT_SUPPORTED);
+	mem = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	free_mem(&mem);
+	rig_down(&rig);
+}
+
 /* --- points of cancellation ----------------------------------------------------------------------- */
 
 static atomic_int reached;
@@ -182,6 +210,7 @@ static void rmr_bind__in_a_thread_that_was_cancelled(void)
 static const struct tap_test tests[] = {
 	T(ep_post, without_segments),
 	T(ep_post_send_ud, after_a_failure),
+	T(rmr_create, of_a_driver_without_windows),
 	T(rmr_bind, in_a_thread_that_was_cancelled),
 	TAP_END,
 };

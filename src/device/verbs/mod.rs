@@ -230,7 +230,8 @@ impl Device for Verbs {
         let adapter = Adapter::open(probe, &device_port)?;
         let (device, port) = adapter.query(device_port.port)?;
         let gid = adapter.first_gid(device_port.port).unwrap_or_default();
-        let windows = Windows::of(device.device_cap_flags);
+        let is_made = |kind| Windows::are_made(&adapter, kind);
+        let windows = Windows::of(device.device_cap_flags, is_made);
         let iwarp = device_port.transport == sys::TRANSPORT_IWARP;
         let siw = iwarp && device.vendor_id == SIW_VENDOR;
         if !iwarp && device_port.transport != sys::TRANSPORT_IB {
