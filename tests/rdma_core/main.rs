@@ -127,13 +127,13 @@ fn check(name: &str, program: &str, tests: usize, hidden: &[&str], by_library: u
 
 #[test]
 fn version_31() {
-    check("31", "program", 9, &[], NON_PEER_REJECTED);
+    check("31", "program", 10, &[], NON_PEER_REJECTED);
 }
 
 /// The peer takes every rejection for one by the consumer.
 #[test]
 fn version_30() {
-    check("30", "program", 9, &[NEW_IN_31], PEER_REJECTED);
+    check("30", "program", 10, &[NEW_IN_31], PEER_REJECTED);
 }
 
 /// What happens when something goes wrong.

@@ -55,6 +55,51 @@ static void reject__by_the_library(void)
 	rig_down(&a);
 }
 
+/* Asks for a qualifier that is no port. */
+static DAT_CR_HANDLE ask_for_a_wide_qualifier(const struct rig *a, DAT_EP_HANDLE ep,
+					      const struct rig *b)
+{
+	DAT_CONN_QUAL qualifier = 0x1234567;
+	DAT_PSP_HANDLE psp;
+	DAT_CR_HANDLE cr;
+
+	OK(dat_psp_create(b->ia, qualifier, b->cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
+	OK(try_connect(ep, b, qualifier, SOON));
+	cr = await_request(b);
+	OK(dat_psp_free(psp));
+	EXPECT_NOTHING(a->connect_evd);
+	return cr;
+}
+
+/* An answer has all of the private data that the provider attribute names, whatever the qualifier is. */
+static void answer__with_as_many_private_data_as_there_may_be(void)
+{
+	DAT_CONNECTION_EVENT_DATA answer;
+	DAT_EP_HANDLE ep;
+	struct rig a, b;
+	DAT_COUNT size;
+	char data[256];
+
+	rig_up(&a);
+	rig_up(&b);
+	size = b.provider.max_private_data_size;
+	REQUIRE(size <= (DAT_COUNT)sizeof data);
+	fill(data, (size_t)size, 1);
+	ep = make_ep(&a, NULL);
+	OK(dat_cr_reject(ask_for_a_wide_qualifier(&a, ep, &b), size, data));
+	answer = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED)
+			 .event_data.connect_event_data;
+	CHECK(answer.private_data_size >= size && filled(answer.private_data, (size_t)size, 1));
+	OK(dat_ep_reset(ep));
+	OK(dat_cr_accept(ask_for_a_wide_qualifier(&a, ep, &b), make_ep(&b, NULL), size, data));
+	answer = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			 .event_data.connect_event_data;
+	CHECK(answer.private_data_size >= size && filled(answer.private_data, (size_t)size, 1));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* The device reports nothing of the last request: the connection ends all the same, and in order. */
 static void disconnect__behind_a_suppressed_request(void)
 {
@@ -286,6 +331,7 @@ static const struct tap_test tests[] = {
 	T(connect, data),
 	T(reject, by_the_consumer),
 	T(reject, by_the_library),
+	T(answer, with_as_many_private_data_as_there_may_be),
 	T(disconnect, behind_a_suppressed_request),
 	T(windows, memory_that_cannot_be_written),
 	T(windows, closed_by_the_peer),

@@ -9,7 +9,7 @@ use super::{post, sys, wr_table};
 use crate::device::{DeviceAttr, DeviceIdentity, qualifier};
 
 /// Bytes that an InfiniBand connection request has for the consumer (InfiniBand architecture,
-/// 12.6.5 and annex A11).
+/// 12.6.5 and annex A11). Replies (12.6.8) and rejects (12.6.7) have more than twice as many.
 pub(super) const PRIVATE_IB: usize = 56;
 /// Bytes that every iWARP driver of Linux passes on: their lengths are bytes, and four go to the
 /// read depths (RFC 6581).

@@ -344,10 +344,10 @@ pub(super) fn accept(
     if request.datagrams.is_some() || qp.is_for_datagrams() {
         return Err(DeviceError::Unsupported);
     }
-    let data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
-    if data.len() > device.max_private {
+    if private_data.len() > device.attr.max_private_data as usize {
         return Err(DeviceError::Limit);
     }
+    let data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     let Some(id) = request.take() else {
         return Err(DeviceError::Resources);
     };

@@ -228,9 +228,9 @@ pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u
         let private_data = End::NONE.add_to(&private_data[..private_data.len().min(max)]);
         qualifier::add_header(QualHeader::Reply, request.qual, &private_data)
     } else {
-        let mut data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
-        data.truncate(device.max_private);
-        data
+        let max = device.attr.max_private_data as usize;
+        let private_data = &private_data[..private_data.len().min(max)];
+        qualifier::add_header(QualHeader::Reply, request.qual, private_data)
     };
     if let Some(id) = request.take() {
         request.log(Step::RequestRejected);

@@ -120,7 +120,8 @@ pub struct Verbs {
     windows: Windows,
     /// Segments a buffer of a shared receive queue may have.
     max_srq_sge: u32,
-    /// Bytes of private data, with the header of the qualifier.
+    /// Bytes of private data of a request, with the header of the qualifier. An answer has room for the header beside
+    /// what the consumer may give.
     max_private: usize,
     /// The memory regions of the IA.
     regions: Regions,
