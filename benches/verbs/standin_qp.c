@@ -85,8 +85,10 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 			}
 		}
 		if (wr->send_flags & IBV_SEND_SIGNALED || qp->signal_all ||
-		    status != IBV_WC_SUCCESS)
+		    status != IBV_WC_SUCCESS) {
+			at("complete");
 			complete(ibqp->send_cq, wr->wr_id, status, opcode, length, ibqp->qp_num);
+		}
 		if (__builtin_expect(failed != IBV_WC_SUCCESS, 0)) {
 			if (ibqp->qp_type == IBV_QPT_UD)
 				ibqp->state = IBV_QPS_SQE;

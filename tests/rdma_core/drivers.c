@@ -62,6 +62,48 @@ static void ep_post__without_segments(void)
 	pair_down(&pair);
 }
 
+/* --- completions that the program does not ask for ----------------------------------------------- */
+
+static atomic_int completions;
+
+static int at_completion(const char *point)
+{
+	completions += !strcmp(point, "complete");
+	return 0;
+}
+
+/* A program that suppresses all completions but one in each queue has a queue for events that holds just those, for
+ * many endpoints: the device has no others to report either. */
+static void ep_post__mostly_suppressed(void)
+{
+	struct pair pair;
+	DAT_EP_ATTR attr;
+	DAT_EVENT event;
+
+	rig_up(&pair.a);
+	rig_up(&pair.b);
+	attr = ep_attr(&pair.a);
+	pair.ep_a = make_ep(&pair.a, &attr);
+	pair.ep_b = make_ep(&pair.b, NULL);
+	connect_eps(&pair.a, pair.ep_a, &pair.b, pair.ep_b);
+	at_points(at_completion);
+	for (int round = 1; round <= 3; round++) {
+		for (int i = 1; i < attr.max_request_dtos; i++)
+			OK(send_nothing(pair.ep_a, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+		OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+		CHECK_EQ(completions, round);
+		EXPECT_DTO(pair.a.request_evd, 2, DAT_DTO_SUCCESS);
+	}
+	/* Where all are suppressed one is reported to the library. */
+	for (int i = 0; i < 3 * attr.max_request_dtos; i++) {
+		OK(send_nothing(pair.ep_a, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+		CHECK_RET(dat_evd_dequeue(pair.a.request_evd, &event), DAT_QUEUE_EMPTY);
+	}
+	CHECK_EQ(completions, 6);
+	at_points(NULL);
+	pair_down(&pair);
+}
+
 /* --- a queue pair for datagrams that stops sending ---------------------------------------------- */
 
 static atomic_bool fails;
@@ -209,6 +251,7 @@ static void rmr_bind__in_a_thread_that_was_cancelled(void)
 
 static const struct tap_test tests[] = {
 	T(ep_post, without_segments),
+	T(ep_post, mostly_suppressed),
 	T(ep_post_send_ud, after_a_failure),
 	T(rmr_create, of_a_driver_without_windows),
 	T(rmr_bind, in_a_thread_that_was_cancelled),

@@ -163,7 +163,7 @@ fn limits() {
 /// What happens on drivers that do as those of adapters do.
 #[test]
 fn drivers() {
-    check("drivers", "drivers", 4, &[], NON_PEER_REJECTED);
+    check("drivers", "drivers", 5, &[], NON_PEER_REJECTED);
 }
 
 /// What happens when another thread comes in between.

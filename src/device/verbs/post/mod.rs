@@ -77,11 +77,13 @@ impl Sq {
     }
 
     /// Whether the device is to report the success of the next request. Unsignaled requests leave the
-    /// queue with the next one that is signaled: there must be one before the queue is full.
+    /// queue with the next one that is signaled: there must be one before the queue is full. No earlier, since the
+    /// completion takes a place in a queue whose length the consumer has chosen without it: who has a request signaled
+    /// in time gets no completions but those.
     #[inline(always)]
     fn signals(&self, hw: &Hw, posted: &PostedWr) -> bool {
         !posted.unsignaled()
-            || self.unsignaled_run >= hw.send.limit() / 2
+            || self.unsignaled_run + 1 >= hw.send.limit()
             || (posted.kind().fetches() && hw.order.is_some())
     }
 
