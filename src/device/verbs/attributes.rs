@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 
 use super::adapter::DevicePort;
-use super::mw::Windows;
+use super::windows::Windows;
 use super::{post, sys, wr_table};
 use crate::device::{DeviceAttr, DeviceIdentity, qualifier};
 

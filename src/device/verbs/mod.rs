@@ -55,6 +55,7 @@ mod teardown;
 pub mod tuning;
 mod unanswered;
 mod wc;
+mod windows;
 mod wr_table;
 
 use std::ffi::{CStr, c_int};
@@ -75,8 +76,8 @@ pub use srq::Srq;
 use self::adapter::Adapter;
 use self::attributes::{PRIVATE_IB, PRIVATE_IWARP, attributes};
 use self::mr::Regions;
-use self::mw::Windows;
 use self::params::Params;
+use self::windows::Windows;
 use super::params::Key;
 use super::{
     Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
