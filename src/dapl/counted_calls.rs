@@ -1,26 +1,21 @@
 //! The calls of the data path for IAs whose counters are on: each calls the function that does the work
 //! and counts when that has succeeded. Those functions are never inlined: each stays the piece of code that
 //! it is without counters. Completions are counted where they become events, by an ABI of its own
-//! ([`Counting`]): events of DAT 1.2 do not say which operation has ended.
+//! ([`Counting`]).
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
 
 use crate::abi::v1;
 use crate::abi::v2::*;
 use crate::abi::va_list::VaList;
-use crate::dapl::abi::{Abi, V1, V2};
+use crate::dapl::abi::{Abi, Observed, Observer, V1, V2};
 use crate::dapl::counters::{Counters, EP_FAILED, EP_FLUSHED};
 use crate::dapl::ep::{self, Ep};
-use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::evd::{self, Evd};
 use crate::dapl::function_table::function_table;
-use crate::dapl::types::{Event, Extension, IaAttr, LmrParam, LmrRange, RmrParam};
 use crate::dapl::{extension, rmr};
-use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp, WcStatus};
-use crate::error::{Result, Version};
+use crate::device::{Completion, Device, WcOp, WcStatus};
 use crate::handle::{self, ANY, pin};
 
 /// Replaces the functions of the data path in a function table of DAT 1.2 by those that count.
@@ -302,7 +297,7 @@ unsafe extern "C" fn handle_extendedop<D: Device>(
 ///
 /// # Safety
 /// As [`evd::evd_wait`].
-unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
+pub(super) unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     wait: DAT_TIMEOUT,
     threshold: DAT_COUNT,
@@ -320,7 +315,7 @@ unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
 ///
 /// # Safety
 /// As [`evd::evd_dequeue`].
-unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
+pub(super) unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     event: *mut A::Event,
 ) -> DAT_RETURN {
@@ -349,8 +344,20 @@ fn is_completion(number: DAT_EVENT_NUMBER) -> bool {
     matches!(number, DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT)
 }
 
-/// Counts what an endpoint has received, or that a request or receive of it has failed. Binds are not
-/// counted.
+/// Counts what an endpoint has received, or that a request or receive of it has failed, when the program takes the
+/// event. Binds are not counted.
+struct Count<D>(PhantomData<fn() -> D>);
+
+/// The ABI `A` for EVDs whose completions are counted.
+type Counting<A, D> = Observed<A, Count<D>>;
+
+impl<D: Device> Observer for Count<D> {
+    fn completion(completion: &Completion) {
+        completed::<D>(completion);
+    }
+}
+
+/// See [`Count`].
 fn completed<D: Device>(completion: &Completion) {
     let (counter, bytes) = match (completion.status, completion.op) {
         (_, WcOp::Bind { .. }) => return,
@@ -369,119 +376,4 @@ fn completed<D: Device>(completion: &Completion) {
             counters.add(counter + 1, completion.byte_len.into());
         }
     });
-}
-
-/// The ABI `A` for EVDs whose completions are counted when the program takes them.
-struct Counting<A, D>(PhantomData<fn() -> (A, D)>);
-
-impl<A: Abi, D: Device> Abi for Counting<A, D> {
-    const VERSION: Version = A::VERSION;
-    const MAJOR: u32 = A::MAJOR;
-    const MINOR: u32 = A::MINOR;
-    const IA_FIELDS: u64 = A::IA_FIELDS;
-    const EP_FIELDS: u64 = A::EP_FIELDS;
-    const LMR_FIELDS: u32 = A::LMR_FIELDS;
-    const RMR_FIELDS: u32 = A::RMR_FIELDS;
-    const DATAGRAMS: bool = A::DATAGRAMS;
-    const EVD_FLAGS: DAT_EVD_FLAGS = A::EVD_FLAGS;
-    const CNO_FIELDS: u32 = A::CNO_FIELDS;
-    const SRQ_OPERATIONAL: DAT_SRQ_STATE = A::SRQ_OPERATIONAL;
-
-    type LmrTriplet = A::LmrTriplet;
-    type RmrTriplet = A::RmrTriplet;
-    type Event = A::Event;
-    type EpAttr = A::EpAttr;
-    type EpParam = A::EpParam;
-    type LmrParam = A::LmrParam;
-    type RmrParam = A::RmrParam;
-    type IaAttr = A::IaAttr;
-    type ProviderAttr = A::ProviderAttr;
-    type CnoParam = A::CnoParam;
-
-    fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>) {
-        match event {
-            Event::Completion(completion) => Self::completion(completion, evd, out),
-            _ => A::event(event, evd, out),
-        }
-    }
-
-    fn completion(
-        completion: &Completion,
-        evd: DAT_EVD_HANDLE,
-        out: &mut MaybeUninit<Self::Event>,
-    ) {
-        A::completion(completion, evd, out);
-        completed::<D>(completion);
-    }
-
-    // All else is that of the ABI.
-
-    fn lmr_range(triplet: &Self::LmrTriplet) -> LmrRange {
-        A::lmr_range(triplet)
-    }
-
-    fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
-        A::sge(triplet)
-    }
-
-    fn sge_in_place(triplet: &Self::LmrTriplet) -> Option<&Sge> {
-        A::sge_in_place(triplet)
-    }
-
-    fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64) {
-        A::remote(triplet)
-    }
-
-    fn extend(out: &mut MaybeUninit<Self::Event>, extension: &Extension) {
-        A::extend(out, extension);
-    }
-
-    fn event_number(event: &Self::Event) -> DAT_EVENT_NUMBER {
-        A::event_number(event)
-    }
-
-    fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID) {
-        A::software_event(event)
-    }
-
-    fn ep_attr(attr: &Self::EpAttr) -> EpAttr {
-        A::ep_attr(attr)
-    }
-
-    fn ep_param(param: &EpParam) -> Self::EpParam {
-        A::ep_param(param)
-    }
-
-    fn ep_change(mask: u64, param: &Self::EpParam) -> EpChange {
-        A::ep_change(mask, param)
-    }
-
-    fn rmr_param(param: &RmrParam) -> Self::RmrParam {
-        A::rmr_param(param)
-    }
-
-    fn lmr_param(param: &LmrParam) -> Self::LmrParam {
-        A::lmr_param(param)
-    }
-
-    fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr {
-        A::ia_attr(attr)
-    }
-
-    fn provider_attr(
-        name: &str,
-        device: &DeviceAttr,
-        named: *const [DAT_NAMED_ATTR],
-        says_thread_safe: bool,
-    ) -> Self::ProviderAttr {
-        A::provider_attr(name, device, named, says_thread_safe)
-    }
-
-    fn cno_param(
-        ia: DAT_IA_HANDLE,
-        agent: DAT_OS_WAIT_PROXY_AGENT,
-        fd: Option<RawFd>,
-    ) -> Self::CnoParam {
-        A::cno_param(ia, agent, fd)
-    }
 }

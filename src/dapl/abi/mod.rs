@@ -2,6 +2,7 @@
 //! objects. All differences of layout between DAT 1.2 and 2.0 are here; the rules are the same.
 
 mod convert;
+mod observed;
 mod v1;
 mod v2;
 
@@ -15,6 +16,7 @@ use crate::abi::common::*;
 use crate::device::{Completion, DeviceAttr, Remote, Sge};
 use crate::error::{Result, Version};
 
+pub use observed::{Observed, Observer};
 pub use v1::V1;
 pub use v2::V2;
 
