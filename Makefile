@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 aarch64-vm ppc64le s390x riscv64 i686 musl asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan tsan-programs miri aarch64 aarch64-vm ppc64le s390x riscv64 i686 musl asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -82,6 +82,7 @@ help:
 	@echo 'make mutants    change the library in one place after another: do the tests notice? (needs cargo-mutants)'
 	@echo 'make fuzz       search for inputs and peers that do harm, for hours (FUZZ_SECONDS=n for each target, FUZZ_JOBS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
+	@echo 'make tsan-programs  what it reports of programs on the libraries (LONG=1: of a part of the C suite, too)'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
 	@echo 'make aarch64    unit tests and a part of the C suite on AArch64, under qemu-user'
@@ -151,6 +152,11 @@ vm-check:
 tsan:
 	scripts/deps.sh build
 	scripts/tsan.sh
+
+tsan-programs:
+	scripts/deps.sh run
+	@$(MAKE) --no-print-directory libs
+	scripts/tsan-programs.sh $(OUT)
 
 miri:
 	scripts/deps.sh build

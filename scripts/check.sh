@@ -176,7 +176,7 @@ report() {
 		"$name" "$passed" "$failed" "$skipped" "$seconds" "$taken")$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 i686 examples providers demo address secure packages'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 i686 examples providers demo address secure tsan-programs packages'
 # Other processors, in emulation, and another C library: few changes are of one alone.
 long_only='ppc64le s390x riscv64 musl'
 [ -z "${LONG-}" ] || every+=" $long_only"
@@ -263,6 +263,7 @@ suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
 suite address scripts/address-test.sh build/release
 suite secure scripts/secure-test.sh build/release/lib
+suite tsan-programs scripts/tsan-programs.sh build/release
 finish emulation
 suite packages scripts/packages-test.sh
 finish background

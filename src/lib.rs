@@ -16,7 +16,7 @@
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
 //! Every layer may import the leaves: `any_stack`, `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
-//! `reserve`, `signals`, `sync`, `thread_destructors`.
+//! `reserve`, `signals`, `sync`, `thread_destructors`, `thread_sanitizer`.
 
 // The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -61,4 +61,5 @@ pub mod testing;
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod thread_destructors;
+mod thread_sanitizer;
 pub mod trace;

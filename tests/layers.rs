@@ -9,7 +9,7 @@ use std::path::Path;
 /// each other. A module belongs to the longest path that it begins with, and imports nothing of a
 /// line below its own.
 const ORDER: &[&[&str]] = &[
-    &["any_stack", "system_call", "test_pages"],
+    &["any_stack", "system_call", "test_pages", "thread_sanitizer"],
     &["marked_call"],
     &[
         "lock",
@@ -96,7 +96,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::ep", "dapl::ia_open"],
     &["dapl::counter_operations"],
     &["dapl::cr", "dapl::extension", "dapl::rmr"],
-    &["dapl::counted_calls"],
+    &["dapl::counted_calls", "dapl::ordered_calls"],
     &["dapl::service"],
     &["dapl::csp", "dapl::psp", "dapl::rsp"],
     &["dapl::generic"],

@@ -27,6 +27,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::sync::Arc;
 
 use crate::system_call;
+use crate::thread_sanitizer;
 
 #[cfg_attr(
     not(all(
@@ -150,6 +151,8 @@ pub struct Cancelled;
 pub(crate) unsafe extern "C-unwind" fn exit() -> ! {
     /// What `pthread_join` gives of a thread that was cancelled.
     const PTHREAD_CANCELED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+    // The functions of the program that the unwinding calls are not the library's.
+    thread_sanitizer::leave_all();
     // SAFETY: the caller's promise.
     unsafe { pthread_exit(PTHREAD_CANCELED) }
 }

@@ -49,6 +49,7 @@ pub mod ia_query;
 pub mod lmr;
 pub mod named_attributes;
 pub mod object;
+pub mod ordered_calls;
 mod outstanding;
 pub mod parameters;
 mod private_data;

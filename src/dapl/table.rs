@@ -4,16 +4,20 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
+use std::marker::PhantomData;
+
 use super::abi::{Abi, V1, V2};
 use super::function_table::function_table;
+use super::ordered_calls::{self, Functions};
 use super::provider::Tables;
 use super::{
     cno, counted_calls, cr, csp, ep, evd, extension, generic, ia, ia_open, ia_query, lmr, psp, pz,
     rmr, rsp, srq, unsupported,
 };
-use crate::abi::{v1, v2};
+use crate::abi::{common::*, v1, v2};
 use crate::device::Device;
 use crate::handle::{self, ANY, SLOT};
+use crate::thread_sanitizer::Checker;
 
 /// A version of the ABI with its provider table.
 pub trait ProviderTable: Abi {
@@ -29,6 +33,76 @@ pub trait ProviderTable: Abi {
 
     /// The same for IAs whose counters are on.
     fn counting_table<D: Device>(name: *const c_char) -> Self::Table;
+
+    /// The same for a program that ThreadSanitizer checks: a table whose functions call those of `F`, and has all else
+    /// from the one that is given.
+    fn ordered_table<F: Functions<Abi = Self, Table = Self::Table>>(
+        table: Self::Table,
+    ) -> Self::Table;
+}
+
+/// The functions of a device.
+struct Plain<A, D>(PhantomData<fn() -> (A, D)>);
+
+impl<A: ProviderTable, D: Device> Functions for Plain<A, D> {
+    type Abi = A;
+    type Table = A::Table;
+
+    fn table() -> A::Table {
+        A::table::<D, ANY>(std::ptr::null())
+    }
+
+    unsafe extern "C-unwind" fn evd_wait<O: Abi>(
+        evd_handle: DAT_EVD_HANDLE,
+        wait: DAT_TIMEOUT,
+        threshold: DAT_COUNT,
+        event: *mut O::Event,
+        n_more_events: *mut DAT_COUNT,
+    ) -> DAT_RETURN {
+        // SAFETY: the caller's promise.
+        unsafe { evd::evd_wait::<O, D, ANY>(evd_handle, wait, threshold, event, n_more_events) }
+    }
+
+    unsafe extern "C" fn evd_dequeue<O: Abi>(
+        evd_handle: DAT_EVD_HANDLE,
+        event: *mut O::Event,
+    ) -> DAT_RETURN {
+        // SAFETY: the caller's promise.
+        unsafe { evd::evd_dequeue::<O, D, ANY>(evd_handle, event) }
+    }
+}
+
+/// Those of IAs whose counters are on.
+struct Counting<A, D>(PhantomData<fn() -> (A, D)>);
+
+impl<A: ProviderTable, D: Device> Functions for Counting<A, D> {
+    type Abi = A;
+    type Table = A::Table;
+
+    fn table() -> A::Table {
+        A::counting_table::<D>(std::ptr::null())
+    }
+
+    unsafe extern "C-unwind" fn evd_wait<O: Abi>(
+        evd_handle: DAT_EVD_HANDLE,
+        wait: DAT_TIMEOUT,
+        threshold: DAT_COUNT,
+        event: *mut O::Event,
+        n_more_events: *mut DAT_COUNT,
+    ) -> DAT_RETURN {
+        // SAFETY: the caller's promise.
+        unsafe {
+            counted_calls::evd_wait::<O, D>(evd_handle, wait, threshold, event, n_more_events)
+        }
+    }
+
+    unsafe extern "C" fn evd_dequeue<O: Abi>(
+        evd_handle: DAT_EVD_HANDLE,
+        event: *mut O::Event,
+    ) -> DAT_RETURN {
+        // SAFETY: the caller's promise.
+        unsafe { counted_calls::evd_dequeue::<O, D>(evd_handle, event) }
+    }
 }
 
 /// Makes the tables of a name, which live as long as the process, as every handle points to one.
@@ -36,6 +110,14 @@ pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> Tables {
     fn leak<T>(provider: T, exported: T) -> *const c_void {
         let tables = Box::new(handle::Tables { provider, exported });
         std::ptr::from_ref(Box::leak(tables)).cast()
+    }
+    if Checker::get().is_some() {
+        let plain = || A::ordered_table::<Plain<A, D>>(A::table::<D, ANY>(name));
+        let counting = || A::ordered_table::<Counting<A, D>>(A::counting_table::<D>(name));
+        return Tables {
+            plain: leak(plain(), plain()),
+            counting: leak(counting(), counting()),
+        };
     }
     Tables {
         plain: leak(A::table::<D, ANY>(name), A::table::<D, SLOT>(name)),
@@ -47,7 +129,7 @@ pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> Tables {
 ///
 /// Together they are all slots.
 macro_rules! provider_table {
-    ($abi:ident, $c:ident, extensions: $extensions:expr, counting: $counting:expr, { $($slot:ident: $function:path,)* }) => {
+    ($abi:ident, $c:ident, extensions: $extensions:expr, counting: $counting:expr, ordered: $ordered:ident, { $($slot:ident: $function:path,)* }) => {
         impl ProviderTable for $abi {
             type Table = $c::DAT_PROVIDER;
 
@@ -57,6 +139,12 @@ macro_rules! provider_table {
 
             fn counting_table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
                 $counting(Self::table::<D, ANY>(name))
+            }
+
+            fn ordered_table<F: Functions<Abi = Self, Table = Self::Table>>(
+                table: $c::DAT_PROVIDER,
+            ) -> $c::DAT_PROVIDER {
+                ordered_calls::$ordered::<F>(table)
             }
 
             fn table<D: Device, const KNOWN: bool>(name: *const c_char) -> $c::DAT_PROVIDER {
@@ -136,13 +224,13 @@ macro_rules! provider_table {
     };
 }
 
-provider_table!(V1, v1, extensions: None, counting: counted_calls::count_v1::<D>, {
+provider_table!(V1, v1, extensions: None, counting: counted_calls::count_v1::<D>, ordered: ordered_v1, {
     cr_reject_func: cr::cr_reject_plain::<V1, D>,
     lmr_create_func: lmr::lmr_create::<V1, D>,
     rmr_bind_func: rmr::rmr_bind::<V1, D>,
 });
 
-provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counting: counted_calls::count_v2::<D>, {
+provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counting: counted_calls::count_v2::<D>, ordered: ordered_v2, {
     cr_reject_func: cr::cr_reject::<V2, D>,
     lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
     rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
@@ -158,3 +246,46 @@ provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counti
     ia_ha_related_func: unsupported::ia_ha_related::<V2>,
     handle_extendedop_func: extension::handle_extendedop::<V2, D>,
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::soft::Soft;
+
+    /// The words of a table.
+    fn words<T>(table: &T) -> &[usize] {
+        let words = std::ptr::from_ref(table).cast();
+        // SAFETY: a structure of pointers.
+        unsafe { std::slice::from_raw_parts(words, size_of::<T>() / size_of::<usize>()) }
+    }
+
+    /// Under ThreadSanitizer every function is one that tells the checker something, and the rest is the same.
+    fn all_are_ordered<A: ProviderTable>() {
+        let name = c"soft".as_ptr();
+        let of = [
+            (
+                A::table::<Soft, ANY>(name),
+                A::ordered_table::<Plain<A, Soft>>(A::table::<Soft, ANY>(name)),
+            ),
+            (
+                A::counting_table::<Soft>(name),
+                A::ordered_table::<Counting<A, Soft>>(A::counting_table::<Soft>(name)),
+            ),
+        ];
+        // The name, and no extension.
+        const FIELDS: usize = 2;
+        for (usual, ordered) in &of {
+            let (usual, ordered) = (words(usual), words(ordered));
+            assert_eq!(usual[..FIELDS], ordered[..FIELDS]);
+            for (slot, (usual, ordered)) in usual.iter().zip(ordered).enumerate().skip(FIELDS) {
+                assert!(*ordered != 0 && usual != ordered, "word {slot}");
+            }
+        }
+    }
+
+    #[test]
+    fn ordered_tables_have_every_function() {
+        all_are_ordered::<V1>();
+        all_are_ordered::<V2>();
+    }
+}

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::Disabled;
 use crate::signals::SignalsBlocked;
+use crate::thread_sanitizer;
 
 /// Signals that the kernel sends a thread for a fault of that thread. If they were blocked, the kernel
 /// would end the process even if the program has a handler for them.
@@ -162,7 +163,7 @@ extern "C" fn begin<F: FnOnce()>(begin: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     IS_OURS.set(true);
     // A panic, which its hook has reported, ends the thread alone.
-    let _ = catch_unwind(AssertUnwindSafe(body));
+    let _ = thread_sanitizer::inside(|| catch_unwind(AssertUnwindSafe(body)));
     null_mut()
 }
 

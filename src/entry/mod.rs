@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::trace::{self, Argument, Function};
-use crate::{cancel, handle, registry, reserve};
+use crate::{cancel, handle, registry, reserve, thread_sanitizer};
 
 /// The target of a call.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +154,13 @@ pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
     code
 }
 
+/// Runs the part of an entry point that is not a call by a function table: ThreadSanitizer, if it checks the program,
+/// does not look at that. What calls by function tables order, those tell it.
+#[inline]
+pub fn overlooked<T>(call: impl FnOnce() -> T) -> T {
+    thread_sanitizer::overlooked(call)
+}
+
 /// [`guard`] for an exported function, which is traced. The arguments are made if there is a trace.
 #[inline]
 pub fn traced<A: AsRef<[Argument]>>(
@@ -231,7 +238,7 @@ macro_rules! entry {
                 $crate::error::Version::$version,
                 &FUNCTION,
                 || $crate::traced_arguments!($($arg: $type),*),
-                || $body,
+                || $crate::entry::overlooked(|| $body),
             )
         }
     )*};

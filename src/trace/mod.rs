@@ -30,12 +30,12 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::abi::common::{DAT_RETURN, DAT_SUCCESS, DAT_TIMEOUT_INFINITE};
 use crate::any_stack::called_by_c;
 use crate::error::{TYPE_MASK, Version};
-use crate::{cancel, environment, handle, log_sink, process, reserve, strerror};
+use crate::{cancel, environment, handle, log_sink, process, reserve, strerror, thread_sanitizer};
 use polls::Polls;
 
 /// The values of [`STATE`].
@@ -182,9 +182,12 @@ pub fn begin(function: &'static Function, version: Version, arguments: &[Argumen
     function.enter();
     let mut line = std::ptr::null_mut();
     // Without memory the call itself goes on; what the trace would allocate is not to be had.
-    if STATE.load(Ordering::Relaxed) == CALLS && reserve::fill() {
-        let made = catch_unwind(|| Line::begin(function, version, arguments));
-        line = made.unwrap_or(line);
+    if STATE.load(Ordering::Relaxed) == CALLS {
+        let made = thread_sanitizer::inside(|| {
+            let has_memory = reserve::fill();
+            catch_unwind(|| has_memory.then(|| Line::begin(function, version, arguments)))
+        });
+        line = made.ok().flatten().unwrap_or(line);
     }
     Call {
         function,
@@ -238,9 +241,13 @@ pub fn end(call: Call, code: DAT_RETURN, arguments: &[Argument]) {
     let took = call.began.elapsed();
     let _disabled = cancel::Disabled::begin();
     call.function.leave(took, code);
-    if call.line.is_null() {
-        return;
+    if !call.line.is_null() {
+        thread_sanitizer::inside(|| end_line(call, took, code, arguments));
     }
+}
+
+/// Writes the line of a call, which has one.
+fn end_line(call: Call, took: Duration, code: DAT_RETURN, arguments: &[Argument]) {
     with_thread(|thread| thread.lines.retain(|line| *line != call.line));
     // SAFETY: from `begin`, whose value is used here alone, and taken out of the list of the thread.
     let mut line = unsafe { Box::from_raw(call.line) };

@@ -12,6 +12,7 @@ use crate::dapl::types::Handle;
 use crate::delay;
 use crate::handle::pin;
 use crate::lock::{Condvar, Mutex, ThreadId};
+use crate::thread_sanitizer;
 
 /// How long a call that ends the use of an agent waits for other threads that are in the agent.
 const CALL_TIME: Duration = Duration::from_secs(1);
@@ -93,8 +94,10 @@ impl AgentCall {
             // The agent may call points of cancellation, and the callers of this function cannot be unwound.
             let _disabled = Disabled::begin();
             if let Some(function) = agent.0.proxy_agent_func {
-                // SAFETY: the consumer gave the function for exactly this.
-                unsafe { function(agent.0.instance_data, evd.0) };
+                thread_sanitizer::call_agent(evd.0, || {
+                    // SAFETY: the consumer gave the function for exactly this.
+                    unsafe { function(agent.0.instance_data, evd.0) };
+                });
             }
             calls.end();
         });
