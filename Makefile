@@ -70,7 +70,7 @@ help:
 	@echo 'make lint       formats, lints and that every configuration compiles: before each commit'
 	@echo 'make check-long the same, with every suite whole'
 	@echo 'make check-rdma-sys  the layouts of the verbs provider beside the bindings of rdma-sys (needs libclang)'
-	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
+	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, KERNEL=4.4, TESTS="t_ep ...")'
 	@echo 'make ctest-order  the same on libraries whose threads own their locks after one use'
 	@echo 'make kill       kill -9 of either end of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make soak       the same for ten minutes on each path (SOAK_SECONDS=n, RUNS=...)'
@@ -259,6 +259,11 @@ $(OUT)/dat2/t_memory $(OUT)/dat2/t_memory_calls $(OUT)/dat2/t_memory_many: $(OUT
 $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
 
+# Runs a program as on an older version of Linux.
+$(OUT)/old_kernel: tests-c/old_kernel.c
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $<
+
 # Of functions that DAT 1.2 does not have.
 C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagram_peers t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_rmr_invalidate t_zero_based t_zero_based_rmr
 ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(C_TESTS:%=$(OUT)/dat2/%)
@@ -278,8 +283,8 @@ ctest-order:
 
 ctest:
 	scripts/deps.sh run
-	@$(MAKE) --no-print-directory ctest-bin
-	VALGRIND=$(VALGRIND) scripts/ctest.sh $(OUT) $(TESTS)
+	@$(MAKE) --no-print-directory ctest-bin $(if $(KERNEL),$(OUT)/old_kernel)
+	VALGRIND=$(VALGRIND) KERNEL=$(KERNEL) scripts/ctest.sh $(OUT) $(TESTS)
 
 # Killed a thousand times, over shared memory and over TCP.
 kill:

@@ -176,7 +176,7 @@ report() {
 		"$name" "$passed" "$failed" "$skipped" "$seconds" "$taken")$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind dtest dapltest aarch64 i686 examples providers demo address secure tsan-programs packages'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test vm model install ctest-order ctest ctest-valgrind old-kernels dtest dapltest aarch64 i686 examples providers demo address secure tsan-programs packages'
 # Other processors, in emulation, and another C library: few changes are of one alone.
 long_only='ppc64le s390x riscv64 musl'
 [ -z "${LONG-}" ] || every+=" $long_only"
@@ -226,6 +226,20 @@ valgrind_run() {
 	"${make[@]}" PROFILE=release VALGRIND=1 RUNS="$1" TESTS="${programs[*]}" ctest
 }
 
+# What an old kernel lacks concerns memory that is registered, and the path through shared memory, which there is from
+# Linux 3.17 on.
+old_kernels() {
+	"${make[@]}" PROFILE=release libs ctest-bin build/release/old_kernel &&
+		side_by_side "$logs" old_kernel_run 3.10:dat2:soft 3.10:dat:soft-tcp 4.4:dat2:soft-shm 4.18:dat:soft-shm | one_stream
+}
+
+# old_kernel_run KERNEL:RUN
+old_kernel_run() {
+	local programs=(t_send t_rdma t_cr t_kill t_exec)
+	[ -z "${LONG-}" ] || programs=()
+	KERNEL=${1%%:*} RUNS=${1#*:} scripts/ctest.sh build/release "${programs[@]}"
+}
+
 suite fmt cargo fmt --all --check
 suite c-format scripts/c-format.sh
 # These need processors and nothing else, and get what the others leave. A million seeds of the simulation are a
@@ -256,6 +270,7 @@ begin emulation aarch64 scripts/emulated.sh aarch64 -- i686 env RUNS="$i686_runs
 # Overflow and debug assertions are in dev builds only, of which this is one.
 suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest
+suite old-kernels old_kernels
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite examples scripts/examples-test.sh

@@ -3,7 +3,8 @@
 #
 # ctest.sh OUT [PROGRAM]...: runs the C test programs OUT/dat/t_* (DAT 1.2) and OUT/dat2/t_*
 # (DAT 2.0) on the libraries in OUT/lib, over each path of the soft provider, and prints one
-# TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
+# TAP stream. VALGRIND=1 runs them under valgrind, KERNEL=3.10, 4.4 or 4.18 as on that version of Linux
+# (tests-c/old_kernel.c). RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
 # program may take, CONF another dat.conf, JOBS how many runs there are at a time, LIBRARIES where the
@@ -35,6 +36,12 @@ if [ -n "${VALGRIND-}" ]; then
 		"--suppressions=$root/tests-c/valgrind.supp")
 fi
 
+if [ -n "${KERNEL-}" ]; then
+	how=linux-$KERNEL/
+	runs=${RUNS:-dat:soft-tcp dat2:soft}
+	tool=("$out/old_kernel" "$KERNEL")
+fi
+
 # one RUN: in a network namespace of its own, unless the caller has made one (CTEST_ALONE)
 one() {
 	local alone=("$root/scripts/alone.sh")
@@ -44,7 +51,7 @@ one() {
 
 if [ -z "${CTEST_ONE-}" ]; then
 	programs=("$@")
-	streams=$logs/runs${how:+-valgrind}
+	streams=$logs/runs${how:+-${how%/}}
 	mkdir -p "$streams"
 	# shellcheck disable=SC2086 # words
 	side_by_side "$streams" one $runs | one_stream

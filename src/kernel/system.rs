@@ -369,11 +369,12 @@ pub fn own_mappings() -> Option<OwnedFd> {
 pub fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     let (to, length) = ((&raw mut bytes).expose_provenance(), bytes.len());
+    let flags = libc::GRND_NONBLOCK as usize;
     // The function of the C library is of glibc 2.25.
     // SAFETY: so many bytes may be written.
-    match unsafe { call(libc::SYS_getrandom, [to, length, 0, 0, 0, 0]) } {
+    match unsafe { call(libc::SYS_getrandom, [to, length, flags, 0, 0, 0]) } {
         Ok(8) => Ok(u64::from_ne_bytes(bytes)),
-        // The system call is of Linux 3.17.
+        // The system call is of Linux 3.17. While a system starts an older kernel than 5.4 would wait for minutes.
         _ => random_from_file(),
     }
 }

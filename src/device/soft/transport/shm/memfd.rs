@@ -46,7 +46,7 @@ pub(crate) enum Writers {
     /// The process that has made the file, and its peers.
     All,
     /// The process that has made the file. Others can read the file and map it for reading, but
-    /// neither write to it nor map it for writing, even if they open it again.
+    /// neither write to it nor map it for writing, from Linux 5.1 on even if they open it again.
     Maker,
 }
 
@@ -68,6 +68,18 @@ fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
     match create(flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.
         Err(Errno::INVAL) => create(flags),
+        result => result,
+    }
+}
+
+/// Adds the seals of a file that these processes write, and `more`.
+fn seal(fd: &OwnedFd, writers: Writers, more: SealFlags) -> Result<(), Errno> {
+    match kernel::fs::fcntl_add_seals(fd, writers.seals() | more) {
+        // Linux before 5.1 has no seal against writers. A peer that opens the file again, to write to it, is one that
+        // may write to the memory of this process in any case.
+        Err(Errno::INVAL) if writers == Writers::Maker => {
+            kernel::fs::fcntl_add_seals(fd, Writers::All.seals() | more)
+        }
         result => result,
     }
 }
@@ -145,7 +157,7 @@ impl SharedMemory {
         let fd = create_empty(name)?;
         allocate(&fd, 0..len)?;
         let memory = Self::map(&fd, 0..len, READ_WRITE)?;
-        kernel::fs::fcntl_add_seals(&fd, writers.seals() | SealFlags::GROW)?;
+        seal(&fd, writers, SealFlags::GROW)?;
         let fd = match writers {
             Writers::All => fd,
             Writers::Maker => for_readers(fd),
@@ -237,7 +249,7 @@ impl GrowingMemory {
     pub fn create(name: &CStr, max_len: usize) -> Result<(OwnedFd, GrowingMemory), Errno> {
         let fd = create_empty(name)?;
         let memory = SharedMemory::map(&fd, 0..max_len, ProtFlags::empty())?;
-        kernel::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
+        seal(&fd, Writers::Maker, SealFlags::empty())?;
         let readers = for_readers(kernel::io::fcntl_dupfd_cloexec(&fd, 0)?.into());
         Ok((readers, GrowingMemory { memory, fd, len: 0 }))
     }
