@@ -118,6 +118,43 @@ static void rsp__one_request_only(void)
 	ends_down();
 }
 
+/* There was no room for the event of the first request, which was refused: the next one gets the endpoint. */
+static void rsp__after_a_request_without_an_event(void)
+{
+	DAT_EVD_HANDLE evd;
+	DAT_RSP_HANDLE rsp;
+	DAT_RETURN full;
+	DAT_EVENT event;
+	int tries = 0;
+
+	points_up();
+	qualifier = free_qualifier(&b);
+	evd = make_evd(b.ia, 1, DAT_EVD_CR_FLAG | DAT_EVD_SOFTWARE_FLAG);
+	OK(dat_rsp_create(b.ia, qualifier, ep_b, evd, &rsp));
+	while ((full = post_software_event(evd, 1)) == DAT_SUCCESS)
+		;
+	CHECK_CODE(full, DAT_QUEUE_FULL, DAT_NO_SUBTYPE);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	EXPECT(b.async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+	while (dat_evd_dequeue(evd, &event) == DAT_SUCCESS)
+		CHECK_EQ(event.event_number, DAT_SOFTWARE_EVENT);
+	/* The peer knows that it was refused a moment before the endpoint is reserved again. */
+	do {
+		OK(dat_ep_reset(ep_a));
+		OK(try_connect(ep_a, &b, qualifier, SOON));
+		pause_us(NEVER);
+	} while (dat_evd_dequeue(a.connect_evd, &event) == DAT_SUCCESS && ++tries < 20);
+	event = EXPECT(evd, DAT_CONNECTION_REQUEST_EVENT);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+	OK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, DAT_HANDLE_NULL, 0,
+			 NULL));
+	established();
+	talk(ep_b);
+	OK(dat_rsp_free(rsp));
+	ends_down();
+}
+
 static void rsp__rejected(void)
 {
 	DAT_RSP_HANDLE rsp;
@@ -353,6 +390,7 @@ static const struct tap_test tests[] = {
 	T(rsp_create, arguments),
 	T(rsp, request_takes_the_endpoint),
 	T(rsp, one_request_only),
+	T(rsp, after_a_request_without_an_event),
 	T(rsp, rejected),
 	T(rsp_free, after_the_request),
 	T(rsp_free, of_an_endpoint_that_is_reserved_again),

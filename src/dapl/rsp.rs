@@ -80,14 +80,14 @@ impl<D: Device> Rsp<D> {
             Some(ep) => ep.clone(),
             None => {
                 let Ok(ep) = Ep::create_tentative(ia, &addrs) else {
-                    return;
+                    return self.await_another();
                 };
                 ep
             }
         };
         let (evd, sp) = (&self.evd, self.handle());
         let Some(arrival) = Arrival::new(ia, evd, sp, self.conn_qual, request, Some(ep)) else {
-            return;
+            return self.await_another();
         };
         // Under the lock: the RSP is freed before the request has the endpoint, or when the event is
         // there.
@@ -101,6 +101,25 @@ impl<D: Device> Rsp<D> {
         };
         drop(state);
         arrival.report(queued);
+        if queued == Queued::Full {
+            self.await_another();
+        }
+    }
+
+    /// The request was refused, as there was no room for its event, or no memory: the next one may have better luck.
+    fn await_another(&self) {
+        let mut state = self.state.lock();
+        if state.listening.is_none() {
+            return;
+        }
+        // The endpoint may have been the program's for a moment, and may be in use.
+        let (from, to) = (DAT_EP_STATE_UNCONNECTED, DAT_EP_STATE_RESERVED);
+        let is_reserved = state
+            .ep
+            .as_ref()
+            .is_none_or(|ep| ep.state() == to || ep.change_state(&self.base.ia, from, to).is_ok());
+        state.ep_taken &= !is_reserved;
+        state.request_arrived = !is_reserved;
     }
 
     fn create(

@@ -187,7 +187,7 @@ impl<D: Device> Ep<D> {
 
     /// `DAT_EP_STATE_*`.
     #[inline]
-    fn state(&self) -> DAT_EP_STATE {
+    pub(super) fn state(&self) -> DAT_EP_STATE {
         self.state.load(Ordering::Acquire)
     }
 
