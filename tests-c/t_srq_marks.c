@@ -91,6 +91,24 @@ static void srq_set_lw__tells_once(void)
 	down();
 }
 
+/* The messages that have taken the buffers may be in the EVD still. */
+static void srq_set_lw__below_before_a_dequeue(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(post_srq(i));
+	for (DAT_UINT64 i = 0; i < 4; i++) {
+		OK(a_sends(0, 10, i, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+	}
+	OK(dat_srq_set_lw(srq, 2));
+	expect_low_watermark();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.b.async_evd);
+	down();
+}
+
 static void srq_set_lw__arguments(void)
 {
 	queue_up();
@@ -306,6 +324,7 @@ static const struct tap_test tests[] = {
 	T(srq_resize, while_messages_arrive),
 	T(srq_resize, counts_what_was_not_dequeued),
 	T(srq_set_lw, tells_once),
+	T(srq_set_lw, below_before_a_dequeue),
 	T(srq_set_lw, arguments),
 	T(srq_set_lw, limits_the_size),
 	T(srq_set_lw, replaced),

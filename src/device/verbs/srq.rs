@@ -99,6 +99,16 @@ impl Buffers {
 }
 
 impl Srq {
+    /// Number of buffers that are posted and have not completed.
+    fn left(&self) -> u32 {
+        // The device reports only which buffers have completed.
+        let users = self.posted.users.get_shared();
+        for (_, hw) in users.iter().flat_map(|users| users.iter()) {
+            hw.recv_cq.collect_and_notify();
+        }
+        self.posted.buffers.lock().used
+    }
+
     pub(super) fn new(
         device: &Arc<Verbs>,
         pd: &Arc<Pd>,
@@ -281,7 +291,7 @@ impl SharedReceiveQueue for Srq {
     fn arm_limit(&self, limit: u32) -> Result<(), DeviceError> {
         self.device.start_service();
         // The device compares only when it takes a buffer.
-        let below = limit > 0 && self.posted.buffers.lock().used < limit;
+        let below = limit > 0 && self.left() < limit;
         let mut attr = sys::SrqAttr {
             max_wr: 0,
             max_sge: 0,
@@ -296,12 +306,7 @@ impl SharedReceiveQueue for Srq {
     }
 
     fn available(&self) -> Option<u32> {
-        // The device reports only which buffers have completed.
-        let users = self.posted.users.get_shared();
-        for (_, hw) in users.iter().flat_map(|users| users.iter()) {
-            hw.recv_cq.collect_and_notify();
-        }
-        Some(self.posted.buffers.lock().used)
+        Some(self.left())
     }
 }
 
