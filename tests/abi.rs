@@ -117,6 +117,22 @@ fn a_program_needs_one_header() {
     }
 }
 
+/// glibc before 2.18 has `UINT64_C` in C++ only for programs that define `__STDC_CONSTANT_MACROS`.
+#[test]
+fn masks_need_no_macro_of_the_c_library() {
+    for version in &VERSIONS {
+        let source = format!(
+            "#include <stdint.h>\n#undef UINT64_C\n#include <{}/udat.h>\n\
+             DAT_UINT64 mask = DAT_PROVIDER_FIELD_PROVIDER_NAME;\n",
+            version.directory
+        );
+        for language in Language::ALL {
+            let name = format!("masks_{}", version.name);
+            cc::check(&name, language, &source).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
 #[test]
 fn a_program_includes_one_version() {
     for [first, second] in [["dat", "dat2"], ["dat2", "dat"]] {

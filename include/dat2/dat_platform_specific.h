@@ -12,6 +12,15 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+/* glibc before 2.18 has it in C++ for those alone who ask. */
+#ifndef UINT64_C
+#ifdef __UINT64_C
+#define UINT64_C(c) __UINT64_C(c)
+#else
+#define UINT64_C(c) c##ULL
+#endif
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
