@@ -222,12 +222,24 @@ impl Known {
         let text = text.to_string_lossy();
         let Known { bits, names } = self;
         let digits = text.trim();
+        let (digits, is_negative) = match digits.strip_prefix('-') {
+            Some(digits) => (digits, true),
+            None => (digits, false),
+        };
         let (digits, radix) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
             Some(hex) => (hex, 16),
             None if digits.starts_with('0') => (digits, 8),
             None => (digits, 10),
         };
-        match u32::from_str_radix(digits, radix).map(|value| value & !bits) {
+        let value = u32::from_str_radix(digits, radix);
+        let value = value.map(|value| {
+            if is_negative {
+                value.wrapping_neg()
+            } else {
+                value
+            }
+        });
+        match value.map(|value| value & !bits) {
             Ok(0) => None,
             // All bits that there are.
             Ok(unknown) if unknown == !bits => None,
@@ -239,10 +251,18 @@ impl Known {
     }
 }
 
-/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal. Text after
-/// the digits is ignored, and without digits the number is 0.
+/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal, perhaps with a sign, so that -1 is
+/// all bits. Text after the digits is ignored, and without digits the number is 0.
 fn number(text: &str) -> u32 {
     let text = text.trim_start();
+    if let Some(text) = text.strip_prefix('-') {
+        return magnitude(text).wrapping_neg();
+    }
+    magnitude(text.strip_prefix('+').unwrap_or(text))
+}
+
+/// [`number`] without a sign.
+fn magnitude(text: &str) -> u32 {
     let (radix, digits) = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         (16, hex)
     } else if text.starts_with('0') {
@@ -321,6 +341,10 @@ mod tests {
             ("09", 0),
             ("none", 0),
             ("4294967296", 0),
+            ("-1", u32::MAX),
+            (" -0x10", 16u32.wrapping_neg()),
+            ("+7", 7),
+            ("- 1", 0),
         ] {
             assert_eq!(number(text), value, "{text:?}");
         }
@@ -329,14 +353,23 @@ mod tests {
     #[test]
     fn values_that_are_not_known_are_named() {
         let complaint = |text: &str| TYPES.complaint("DAT_DBG_TYPE", OsStr::new(text));
-        for known in ["0", "1", "0x42", "0XFF", " 255 ", "0377", "0xffffffff"] {
+        for known in [
+            "0",
+            "1",
+            "0x42",
+            "0XFF",
+            " 255 ",
+            "0377",
+            "0xffffffff",
+            "-1",
+        ] {
             assert_eq!(complaint(known), None, "{known}");
         }
         let said = complaint("0x142").unwrap();
         assert!(
             said.starts_with("DAT_DBG_TYPE=0x142: the bits 0x100 are not known; known are 0x01")
         );
-        for wrong in ["", "all", "5x", "09", "-1"] {
+        for wrong in ["", "all", "5x", "09", "-", "--1"] {
             let said = complaint(wrong).unwrap();
             let start = format!("DAT_DBG_TYPE={wrong}: not a number; known are 0x01 errors");
             assert!(said.starts_with(&start), "{said}");
