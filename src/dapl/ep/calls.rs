@@ -271,7 +271,7 @@ pub unsafe extern "C" fn ep_dup_connect<A: Abi, D: Device>(
         if wait == 0 {
             return Err(Error::arg(Subtype::Arg3));
         }
-        let max = ep.base.ia.device.attr().max_private_data;
+        let max = ep.max_private_data();
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg4, Subtype::Arg5) }?;
         if quality_of_service != DAT_QOS_BEST_EFFORT {
