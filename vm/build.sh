@@ -11,6 +11,8 @@
 #
 # VM_KERNEL=6.1.0-40-amd64 chooses a kernel; otherwise it is the one linux-image-amd64 stands for.
 # VM_SUITE=bookworm-backports takes that of another suite of Debian.
+# VM_MIRROR is the address of a mirror of Ubuntu, of which VM_SUITE=bionic-updates is a suite then. Such a machine has no
+# RDMA devices.
 # VM_USERLAND=trixie puts the programs and libraries of another release over those of the host.
 # VM_ARCH=arm64 makes all this for AArch64, and unpacks programs and libraries for it.
 set -euo pipefail
@@ -80,15 +82,21 @@ newest() {
 }
 
 kernel=${VM_KERNEL-}
+# What the packages with a kernel are called, with the newest and with each.
+newest_image=linux-image-$arch images='linux-image'
+if [ -n "${VM_MIRROR-}" ]; then
+	[ "$arch" = amd64 ] && [ -n "$suite" ] || die 'VM_MIRROR is for amd64, and needs VM_SUITE'
+	newest_image=linux-image-generic images='linux-image linux-modules linux-modules-extra'
+fi
 # The lists of another architecture are got when something has to be made, not each time.
 [ -n "$kernel" ] || [ "$arch" = amd64 ] || [ -n "$suite" ] || kernel=$(newest)
 if [ -z "$kernel" ]; then
 	lists
-	kernel=$(apt-cache depends "linux-image-$arch" 2>/dev/null |
+	kernel=$(apt-cache depends "$newest_image" 2>/dev/null |
 		sed -n 's/.*Depends: linux-image-//p' | head -1)
 	# No package lists: what has been built before will do.
 	[ -n "$kernel" ] || kernel=$(newest)
-	[ -n "$kernel" ] || die "apt does not know linux-image-$arch; is 'apt-get update' due?"
+	[ -n "$kernel" ] || die "apt does not know $newest_image; is 'apt-get update' due?"
 fi
 dir=$cache/$kernel
 mkdir -p "$dir"
@@ -98,17 +106,19 @@ if [ ! -f "$dir/vmlinux" ]; then
 	say "unpacking kernel $kernel"
 	rm -rf "$dir/debs" "$dir/image"
 	lists
-	download "$dir/debs" "linux-image-$kernel"
+	# shellcheck disable=SC2086 # a list of names
+	download "$dir/debs" ${images// /-$kernel }-"$kernel"
 	unpack "$dir/debs" "$dir/image"
-	# Decompressing the kernel under emulation takes longer than booting it. That for AArch64 is not compressed.
-	case $arch in
+	# Decompressing the kernel under emulation takes longer than booting it. That for AArch64 is not compressed, and
+	# older ones of Ubuntu do not boot otherwise.
+	case $arch${VM_MIRROR:+-ubuntu} in
 	amd64) python3 "$here/vmlinux.py" "$dir/image/boot/vmlinuz-$kernel" >"$dir/vmlinux.new" ;;
 	*) cp "$dir/image/boot/vmlinuz-$kernel" "$dir/vmlinux.new" ;;
 	esac
 	mv "$dir/vmlinux.new" "$dir/vmlinux"
 fi
 
-if [ ! -f "$dir/siw.ko" ]; then
+if [ -z "${VM_MIRROR-}" ] && [ ! -f "$dir/siw.ko" ]; then
 	say "building siw for $kernel"
 	rm -rf "$dir/debs" "$dir/build"
 	lists
@@ -159,6 +169,7 @@ fi
 first='virtio_pci 9pnet_virtio 9p overlay'
 then='dummy veth crc32_generic crc32c_generic libcrc32c ib_uverbs ib_umad rdma_ucm rdma_rxe siw'
 [ "$arch" != amd64 ] || then="crc32_pclmul $then"
+[ -z "${VM_MIRROR-}" ] || then='dummy veth'
 initramfs=$dir/initramfs-$(cat "$here/build.sh" "$here/init" | sha256sum | cut -c 1-12).cpio
 
 if [ ! -f "$initramfs" ]; then
@@ -167,7 +178,7 @@ if [ ! -f "$initramfs" ]; then
 	mkdir -p "$root"/{bin,proc,sys,dev,lower,userland,overlay,new,modules}
 	cp "$busybox" "$root/bin/busybox"
 	install -m 755 "$here/init" "$root/init"
-	install -D -m 644 "$dir/siw.ko" "$dir/image/lib/modules/$kernel/extra/siw.ko"
+	[ ! -f "$dir/siw.ko" ] || install -D -m 644 "$dir/siw.ko" "$dir/image/lib/modules/$kernel/extra/siw.ko"
 	depmod -b "$dir/image" "$kernel"
 
 	# list MODULE...: the files to load, each after those it needs

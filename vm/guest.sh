@@ -25,11 +25,13 @@ ip link set eth1 up
 ip -n peer link set lo up
 ip -n peer addr add 10.1.0.2/24 dev eth2
 ip -n peer link set eth2 up
-rdma link add rxe0 type rxe netdev eth0 &&
-	rdma link add siw0 type siw netdev eth1 || {
-	echo 'vm: cannot make the RDMA devices' >&2
-	exit 125
-}
+if [ "$DEVICE" != none ]; then
+	rdma link add rxe0 type rxe netdev eth0 &&
+		rdma link add siw0 type siw netdev eth1 || {
+		echo 'vm: cannot make the RDMA devices' >&2
+		exit 125
+	}
+fi
 touch /vm/started
 
 cd "$VM_DIRECTORY" || exit 125

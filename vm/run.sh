@@ -8,7 +8,7 @@
 # of the caller. Output and exit status are those of the script; 124: it took too long; 125: the
 # machine failed. README.md beside this file says what the script finds.
 #
-#   --device rxe|siw   which device DEVICE, NETDEV, ADDRESS, RDMA_DEVICE describe (default rxe)
+#   --device rxe|siw|none  which device DEVICE, NETDEV, ADDRESS, RDMA_DEVICE describe (default rxe)
 #   --timeout SECONDS  limit of the script (default 600)
 #   --job DIR          a directory to share as /vm, and to keep
 #   --env NAME=VALUE   a variable for the script
@@ -42,6 +42,7 @@ done
 case $device in
 rxe) netdev=eth0 address=10.0.0.1 ;;
 siw) netdev=eth1 address=10.1.0.1 ;;
+none) netdev='' address='' ;;
 *) usage ;;
 esac
 case $limit in '' | *[!0-9]*) usage ;; esac

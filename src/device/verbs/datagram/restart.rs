@@ -26,7 +26,7 @@ pub(in crate::device::verbs) fn go_on(qp: &Qp) {
     }
 }
 
-/// Whether it is a state in which the device sends nothing.
+/// Whether a device sends nothing for a queue pair in this state.
 fn has_stopped(state: Option<c_int>) -> bool {
     matches!(state, Some(sys::QPS_SQE | sys::QPS_ERR))
 }
