@@ -318,7 +318,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for object in 1..=16usize {
             for value in 0..64u64 {
-                let handle = std::ptr::without_provenance_mut(0x7f00_0000_0000 + 64 * object);
+                let handle = std::ptr::without_provenance_mut(0x7f00_0000 + 64 * object);
                 assert_eq!(Key::of(handle, value), Key::of(handle, value));
                 seen.insert(Key::of(handle, value).0.addr());
             }
