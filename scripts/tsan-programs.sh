@@ -27,7 +27,7 @@ compilers=(cc)
 for compiler in clang clang-{14..22}; do
 	command -v "$compiler" >/dev/null && compilers+=("$compiler") && break
 done
-sources=(tests-c/{race,common,tap,connection,moved}.c)
+sources=(tests-c/{race,race_messages,race_events,race_connections,common,tap,connection,moved}.c)
 
 number=0
 bad=0
