@@ -106,7 +106,7 @@ impl<D: Device> Rsp<D> {
         }
     }
 
-    /// The request was refused, as there was no room for its event, or no memory: the next one may have better luck.
+    /// The request was refused, as there was no room for its event, or no memory. The next one may be taken.
     fn await_another(&self) {
         let mut state = self.state.lock();
         if state.listening.is_none() {

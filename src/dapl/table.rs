@@ -2,19 +2,18 @@
 //! objects. This is the top of the provider: nothing below it knows which functions there are.
 
 use std::ffi::{c_char, c_void};
-use std::ptr::null_mut;
-
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 use super::abi::{Abi, V1, V2};
 use super::function_table::function_table;
-use super::ordered_calls::{self, Functions};
+use super::ordered_calls::{self, EvdDequeue, EvdWait, Functions};
 use super::provider::Tables;
 use super::{
     cno, counted_calls, cr, csp, ep, evd, extension, generic, ia, ia_open, ia_query, lmr, psp, pz,
     rmr, rsp, srq, unsupported,
 };
-use crate::abi::{common::*, v1, v2};
+use crate::abi::{v1, v2};
 use crate::device::Device;
 use crate::handle::{self, ANY, SLOT};
 use crate::thread_sanitizer::Checker;
@@ -52,23 +51,12 @@ impl<A: ProviderTable, D: Device> Functions for Plain<A, D> {
         A::table::<D, ANY>(std::ptr::null())
     }
 
-    unsafe extern "C-unwind" fn evd_wait<O: Abi>(
-        evd_handle: DAT_EVD_HANDLE,
-        wait: DAT_TIMEOUT,
-        threshold: DAT_COUNT,
-        event: *mut O::Event,
-        n_more_events: *mut DAT_COUNT,
-    ) -> DAT_RETURN {
-        // SAFETY: the caller's promise.
-        unsafe { evd::evd_wait::<O, D, ANY>(evd_handle, wait, threshold, event, n_more_events) }
+    fn evd_wait<O: Abi>() -> EvdWait<O::Event> {
+        evd::evd_wait::<O, D, ANY>
     }
 
-    unsafe extern "C" fn evd_dequeue<O: Abi>(
-        evd_handle: DAT_EVD_HANDLE,
-        event: *mut O::Event,
-    ) -> DAT_RETURN {
-        // SAFETY: the caller's promise.
-        unsafe { evd::evd_dequeue::<O, D, ANY>(evd_handle, event) }
+    fn evd_dequeue<O: Abi>() -> EvdDequeue<O::Event> {
+        evd::evd_dequeue::<O, D, ANY>
     }
 }
 
@@ -83,25 +71,12 @@ impl<A: ProviderTable, D: Device> Functions for Counting<A, D> {
         A::counting_table::<D>(std::ptr::null())
     }
 
-    unsafe extern "C-unwind" fn evd_wait<O: Abi>(
-        evd_handle: DAT_EVD_HANDLE,
-        wait: DAT_TIMEOUT,
-        threshold: DAT_COUNT,
-        event: *mut O::Event,
-        n_more_events: *mut DAT_COUNT,
-    ) -> DAT_RETURN {
-        // SAFETY: the caller's promise.
-        unsafe {
-            counted_calls::evd_wait::<O, D>(evd_handle, wait, threshold, event, n_more_events)
-        }
+    fn evd_wait<O: Abi>() -> EvdWait<O::Event> {
+        counted_calls::evd_wait::<O, D>
     }
 
-    unsafe extern "C" fn evd_dequeue<O: Abi>(
-        evd_handle: DAT_EVD_HANDLE,
-        event: *mut O::Event,
-    ) -> DAT_RETURN {
-        // SAFETY: the caller's promise.
-        unsafe { counted_calls::evd_dequeue::<O, D>(evd_handle, event) }
+    fn evd_dequeue<O: Abi>() -> EvdDequeue<O::Event> {
+        counted_calls::evd_dequeue::<O, D>
     }
 }
 
