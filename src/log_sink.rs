@@ -221,61 +221,53 @@ impl Known {
     fn complaint(&self, name: &str, text: &OsStr) -> Option<String> {
         let text = text.to_string_lossy();
         let Known { bits, names } = self;
-        let digits = text.trim();
-        let (digits, is_negative) = match digits.strip_prefix('-') {
-            Some(digits) => (digits, true),
-            None => (digits, false),
-        };
-        let (digits, radix) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
-            Some(hex) => (hex, 16),
-            None if digits.starts_with('0') => (digits, 8),
-            None => (digits, 10),
-        };
-        let value = u32::from_str_radix(digits, radix);
-        let value = value.map(|value| {
-            if is_negative {
-                value.wrapping_neg()
-            } else {
-                value
-            }
-        });
-        match value.map(|value| value & !bits) {
-            Ok(0) => None,
+        let (is_negative, radix, digits) = parts(text.trim());
+        // A second sign would be read as well.
+        let digits = Some(digits).filter(|digits| !digits.starts_with('+'));
+        let value = digits.and_then(|digits| u32::from_str_radix(digits, radix).ok());
+        match value.map(|value| signed(is_negative, value) & !bits) {
+            Some(0) => None,
             // All bits that there are.
-            Ok(unknown) if unknown == !bits => None,
-            Ok(unknown) => Some(format!(
+            Some(unknown) if unknown == !bits => None,
+            Some(unknown) => Some(format!(
                 "{name}={text}: the bits {unknown:#x} are not known; known are {names}"
             )),
-            Err(_) => Some(format!("{name}={text}: not a number; known are {names}")),
+            None => Some(format!("{name}={text}: not a number; known are {names}")),
         }
     }
 }
 
-/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal, perhaps with a sign, so that -1 is
-/// all bits. Text after the digits is ignored, and without digits the number is 0.
-fn number(text: &str) -> u32 {
-    let text = text.trim_start();
-    if let Some(text) = text.strip_prefix('-') {
-        return magnitude(text).wrapping_neg();
+/// What `strtol` with base 0 sees in a number: whether it is negative, its radix (decimal, `0x` hexadecimal or `0` octal)
+/// and its digits.
+fn parts(text: &str) -> (bool, u32, &str) {
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(text) => (true, text),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(hex) => (is_negative, 16, hex),
+        None if text.starts_with('0') => (is_negative, 8, text),
+        None => (is_negative, 10, text),
     }
-    magnitude(text.strip_prefix('+').unwrap_or(text))
 }
 
-/// [`number`] without a sign.
-fn magnitude(text: &str) -> u32 {
-    let (radix, digits) = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
-        (16, hex)
-    } else if text.starts_with('0') {
-        (8, text)
+/// -1 is all bits.
+fn signed(is_negative: bool, value: u32) -> u32 {
+    if is_negative {
+        value.wrapping_neg()
     } else {
-        (10, text)
-    };
-    digits
-        .chars()
-        .map_while(|c| c.to_digit(radix))
-        .fold(0u32, |value, digit| {
-            value.wrapping_mul(radix).wrapping_add(digit)
-        })
+        value
+    }
+}
+
+/// A number as `strtol` with base 0 reads it. Text after the digits is ignored, and without digits the number is 0.
+fn number(text: &str) -> u32 {
+    let (is_negative, radix, digits) = parts(text.trim_start());
+    let digits = digits.chars().map_while(|c| c.to_digit(radix));
+    let value = digits.fold(0u32, |value, digit| {
+        value.wrapping_mul(radix).wrapping_add(digit)
+    });
+    signed(is_negative, value)
 }
 
 /// The number in a variable, or `default` if it is not set or not valid text. What is wrong with the
@@ -369,7 +361,7 @@ mod tests {
         assert!(
             said.starts_with("DAT_DBG_TYPE=0x142: the bits 0x100 are not known; known are 0x01")
         );
-        for wrong in ["", "all", "5x", "09", "-", "--1"] {
+        for wrong in ["", "all", "5x", "09", "-", "--1", "++1"] {
             let said = complaint(wrong).unwrap();
             let start = format!("DAT_DBG_TYPE={wrong}: not a number; known are 0x01 errors");
             assert!(said.starts_with(&start), "{said}");
